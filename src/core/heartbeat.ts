@@ -1,0 +1,270 @@
+/**
+ * The one loop of a client: it keeps all of the client's claims alive and notices when their time is up.
+ *
+ * Every claim has one next moment at which something is due: a heartbeat, the end of a wait, the deadline of a lease,
+ * a retry. They stand in one heap behind one timer, so a hundred thousand leases cost one timer, and those due about
+ * now travel in one call.
+ */
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import type { Clock, Timer } from "./clock.ts";
+import { type Deferred, deferred } from "./deferred.ts";
+import { HoldfastError } from "./errors.ts";
+import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
+import type { LiveClaim } from "./live-claim.ts";
+import type { ClientSettings } from "./options.ts";
+import type { ClaimRef, RenewRef, Store, Unsubscribe } from "./store.ts";
+
+/** What a client has done so far and what it has open, for metrics. */
+export interface LocksStats {
+  /** Leases held now. */
+  held: number;
+  /** Claims waiting in a queue now. */
+  waiting: number;
+  /** Grants received. */
+  granted: number;
+  /** Leases given back. */
+  released: number;
+  /** Leases lost, for whatever reason. */
+  lost: number;
+  /** Leases garbage-collected without having been released; also counted as lost. */
+  unreleased: number;
+  /** Heartbeats sent. */
+  renewals: number;
+  /** Requests that the store failed or left unanswered for too long. */
+  failures: number;
+  /** Tries that reported "not acquired" because the store was unavailable. */
+  skipped: number;
+}
+
+/** The most claims in one call, so that no single request blocks the store or grows without bound. */
+const MAX_BATCH = 1_000;
+
+/** The furthest ahead a timer is set. Node turns a longer one than 24.8 days into none at all. */
+const MAX_TIMER_MS = 3_600_000;
+
+export class Heartbeat {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly settings: ClientSettings;
+  /** Who this client is to the store: unique, and telling for people. */
+  readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
+  readonly stats: LocksStats = {
+    held: 0,
+    waiting: 0,
+    granted: 0,
+    released: 0,
+    lost: 0,
+    unreleased: 0,
+    renewals: 0,
+    failures: 0,
+    skipped: 0,
+  };
+  readonly #claims: LiveClaim[] = [];
+  /** Claims that a grant may be pushed for, and all with an id of the caller's. */
+  readonly #byName = new Map<string, LiveClaim>();
+  readonly #background = new Set<Promise<unknown>>();
+  readonly #unsubscribe: Unsubscribe;
+  #discards: ClaimRef[] = [];
+  #pending = 0;
+  #closing = false;
+  /** Resolves when no claim is open any more, while closing waits for that. */
+  #idle: Deferred<void> | undefined;
+  #timer: Timer | undefined;
+  #timerAtMs = Number.POSITIVE_INFINITY;
+
+  constructor(store: Store, settings: ClientSettings) {
+    this.store = store;
+    this.clock = settings.clock;
+    this.settings = settings;
+    this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
+  }
+
+  track(claim: LiveClaim): void {
+    heapInsert(this.#claims, claim, byDue);
+    this.#arm();
+  }
+
+  /** Puts a claim right after its `dueMs` has changed. */
+  reschedule(claim: LiveClaim): void {
+    heapUpdate(this.#claims, claim, byDue);
+    this.#arm();
+  }
+
+  untrack(claim: LiveClaim): void {
+    heapRemove(this.#claims, claim, byDue);
+    if (this.#claims.length === 0) this.#idle?.resolve();
+  }
+
+  /** Makes a claim known by name, for pushed grants. Two open claims of one name would be one claim in the store. */
+  enlist(claim: LiveClaim): void {
+    const name = nameOf(claim.request);
+    if (this.#byName.has(name)) {
+      throw new HoldfastError(
+        "INVALID_ARGUMENT",
+        `id "${claim.request.id}" is in use by an open claim of this client on "${claim.request.key}". ` +
+          "Release that one first, or ask with another id.",
+        { key: claim.request.key },
+      );
+    }
+    this.#byName.set(name, claim);
+  }
+
+  unlist(claim: LiveClaim): void {
+    const name = nameOf(claim.request);
+    if (this.#byName.get(name) === claim) this.#byName.delete(name);
+  }
+
+  /** While somebody waits, the process must not end for want of anything else to do. */
+  countPending(change: 1 | -1): void {
+    this.#pending += change;
+    this.#timer?.keepAlive(this.#pending > 0);
+  }
+
+  /**
+   * Does what is overdue before anything else happens. Whatever wakes this client calls it first, so that after a
+   * blocked event loop a lost lease is told before an answer or a push is acted upon.
+   */
+  catchUp(nowMs: number): void {
+    const next = this.#claims[0];
+    if (next !== undefined && next.dueMs <= nowMs) this.#run(nowMs);
+  }
+
+  /** Removes a claim that nobody waits for any more. Left to the ttl when the store does not answer. */
+  discard(ref: ClaimRef): void {
+    this.#discards.push(ref);
+    if (this.#discards.length === 1) this.inBackground(this.#sendDiscards());
+  }
+
+  /** Remembers work that nobody awaits, so that `close` can. */
+  inBackground(work: Promise<unknown>): void {
+    this.#background.add(work);
+    void work.finally(() => this.#background.delete(work));
+  }
+
+  /** Sends a heartbeat for each claim, right now. */
+  renew(claims: readonly LiveClaim[], nowMs: number): void {
+    for (let from = 0; from < claims.length; from += MAX_BATCH) {
+      void this.#sendRenewals(claims.slice(from, from + MAX_BATCH), nowMs);
+    }
+  }
+
+  /** Whether nothing new may begin. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
+  /** Lets what is open end by itself for `graceMs`, cuts off the rest, and lets go of the store. */
+  async close(graceMs: number): Promise<void> {
+    this.#closing = true;
+    await this.#grace(graceMs);
+    await Promise.all([...this.#claims].map((claim) => this.#shutDown(claim)));
+    while (this.#background.size > 0) await Promise.all(this.#background);
+    this.#unsubscribe();
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    if (this.settings.closeStore) await this.store.close();
+  }
+
+  async #grace(graceMs: number): Promise<void> {
+    const untilMs = this.clock.monotonicMs() + graceMs;
+    for (let leftMs = graceMs; leftMs > 0 && this.#claims.length > 0; ) {
+      this.#idle = deferred();
+      const timer = this.clock.setTimer(Math.min(leftMs, MAX_TIMER_MS), this.#idle.resolve);
+      timer.keepAlive(true);
+      await this.#idle.promise;
+      timer.cancel();
+      leftMs = untilMs - this.clock.monotonicMs();
+    }
+  }
+
+  async #shutDown(claim: LiveClaim): Promise<void> {
+    const { key } = claim.request;
+    try {
+      await claim.shutDown();
+    } catch (cause) {
+      const message = `"${key}" could not be released on close; its ttl ends the lease.`;
+      this.settings.onWarning({ code: "RELEASE_FAILED", message, key, cause });
+    }
+  }
+
+  async #sendRenewals(claims: readonly LiveClaim[], sentMs: number): Promise<void> {
+    this.stats.renewals += claims.length;
+    const refs = claims.map((claim) => claim.renewalSent(sentMs));
+    const answers = await this.store.renew(refs).catch((error: unknown) => HoldfastError.from(error));
+    this.catchUp(this.clock.monotonicMs());
+    for (const [index, claim] of claims.entries()) {
+      const ref = refs[index] as RenewRef;
+      const answer = answers instanceof HoldfastError ? answers : answers[index];
+      if (answer instanceof HoldfastError) claim.requestFailed(ref, answer);
+      else if (answer === undefined) claim.requestFailed(ref, new Error("it left a heartbeat unanswered"));
+      else claim.renewalAnswered(ref, sentMs, answer);
+    }
+  }
+
+  async #sendDiscards(): Promise<void> {
+    await undefined;
+    const refs = this.#discards;
+    this.#discards = [];
+    // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
+    await this.store.release(refs).catch(() => this.stats.failures++);
+  }
+
+  #onGrant(refs: readonly ClaimRef[]): void {
+    const nowMs = this.clock.monotonicMs();
+    this.catchUp(nowMs);
+    const granted: LiveClaim[] = [];
+    for (const ref of refs) {
+      const claim = this.#byName.get(nameOf(ref));
+      if (claim?.grantHinted()) granted.push(claim);
+    }
+    this.renew(granted, nowMs);
+  }
+
+  #run(nowMs: number): void {
+    const renewals: LiveClaim[] = [];
+    // The heap is read anew each time: an abort listener of the application may have acquired or released anything.
+    for (let next = this.#claims[0]; next !== undefined; next = this.#claims[0]) {
+      if (next.dueMs - next.earlyMs > nowMs) break;
+      if (next.fallDue(nowMs) === "renew") {
+        renewals.push(next);
+        // Out of the way of the loop; the renewal itself says when it is due again.
+        next.dueMs = Number.POSITIVE_INFINITY;
+        heapUpdate(this.#claims, next, byDue);
+      }
+    }
+    this.renew(
+      renewals.filter((claim) => claim.alive),
+      nowMs,
+    );
+  }
+
+  #arm(): void {
+    const next = this.#claims[0];
+    if (next === undefined || next.dueMs >= this.#timerAtMs) return;
+    this.#timer?.cancel();
+    const nowMs = this.clock.monotonicMs();
+    const delayMs = Math.min(Math.max(0, next.dueMs - nowMs), MAX_TIMER_MS);
+    this.#timerAtMs = nowMs + delayMs;
+    this.#timer = this.clock.setTimer(delayMs, () => {
+      this.#timer = undefined;
+      this.#timerAtMs = Number.POSITIVE_INFINITY;
+      this.catchUp(this.clock.monotonicMs());
+      this.#arm();
+    });
+    this.#timer.keepAlive(this.#pending > 0);
+  }
+}
+
+/** The name of a claim within a client. Neither part can contain a line break. */
+function nameOf(ref: ClaimRef): string {
+  return `${ref.id}\n${ref.key}`;
+}
+
+const byDue: HeapOrder<LiveClaim> = {
+  before: (a, b) => a.dueMs < b.dueMs,
+  slotOf: (claim) => claim.slot,
+  setSlot: (claim, slot) => {
+    claim.slot = slot;
+  },
+};

@@ -1,0 +1,31 @@
+export * from "./clock.ts";
+export * from "./errors.ts";
+export type { LocksStats } from "./heartbeat.ts";
+export { Lease, type ReleaseOptions } from "./lease.ts";
+export type { LeaseState } from "./live-claim.ts";
+export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";
+export { LeaseGroup, type LockGroup } from "./lock-group.ts";
+export { type CloseOptions, createLocks, type ListOptions, type Locks } from "./locks.ts";
+export type {
+  AcquireOptions,
+  HoldfastWarning,
+  LockOptions,
+  LocksOptions,
+  PermitOptions,
+  TryOptions,
+} from "./options.ts";
+export {
+  acquire,
+  describe,
+  emptyRecord,
+  isIdle,
+  type LockRecord,
+  type RecordClaim,
+  release,
+  renew,
+  settle,
+  type Turn,
+} from "./record.ts";
+export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
+export * from "./store.ts";
+export { bounds, checkInteger, checkQuery, checkRenewRef, checkRequest, invalid } from "./validation.ts";

@@ -1,0 +1,115 @@
+import { HoldfastError } from "./errors.ts";
+import type { LeaseState, LiveClaim } from "./live-claim.ts";
+import { checkTtl } from "./validation.ts";
+
+/** Options of `lease.release`. */
+export interface ReleaseOptions {
+  /** Throw `NOT_HELD` or `LEASE_LOST` instead of returning false when the lease was over already. Default false. */
+  readonly mustHold?: boolean;
+}
+
+/**
+ * A lock that is held, for as long as that can be proven.
+ *
+ * It renews itself until it is released or lost. Pass `signal` to whatever it protects, and `fence` to whatever is
+ * written: the signal stops an honest holder in time, the fence stops one that was paused and does not know yet.
+ *
+ * @example
+ * await using lease = await locks.mutex("nightly-report").acquire();
+ * await fetch(url, { signal: lease.signal });
+ */
+export class Lease implements AsyncDisposable {
+  readonly key: string;
+  readonly #claim: LiveClaim;
+  readonly #releaseFailed: (key: string, cause: unknown) => void;
+
+  /** @internal */
+  constructor(claim: LiveClaim, releaseFailed: (key: string, cause: unknown) => void) {
+    this.key = claim.request.key;
+    this.#claim = claim;
+    this.#releaseFailed = releaseFailed;
+    claim.handOutTo(this);
+  }
+
+  /** The claim's id. Changes when a lost lease was won again (`reacquire`). */
+  get id(): string {
+    return this.#claim.request.id;
+  }
+
+  /** Grows with every grant of the key. Storage that remembers the highest one can refuse a stale holder. */
+  get fence(): bigint {
+    return this.#claim.fence;
+  }
+
+  /** Until when the lease is proven, in milliseconds of this machine's wall clock. For people and logs. */
+  get expiresAtMs(): number {
+    return this.#claim.state.expiresAtMs;
+  }
+
+  /** Whether the lease is proven at this moment, by the monotonic clock. Once false it stays so, but for `reacquire`. */
+  get held(): boolean {
+    return this.#claim.held;
+  }
+
+  /** All of the above at one moment, and how it ended if it has. */
+  get state(): LeaseState {
+    return this.#claim.state;
+  }
+
+  /** Aborts with a LeaseLostError as soon as the lease can no longer be proven. Not on release. */
+  get signal(): AbortSignal {
+    return this.#claim.signal;
+  }
+
+  /** Throws LeaseLostError, or a HoldfastError `NOT_HELD` after a release, unless the lease is held. */
+  assertHeld(): void {
+    this.#claim.assertHeld();
+  }
+
+  /**
+   * Makes the lease last at least `ttlMs` from now, once. Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD`
+   * when it is over, and with `STORE_UNAVAILABLE` when the store does not answer; the lease then goes on as it was.
+   */
+  async extend(ttlMs: number): Promise<void> {
+    checkTtl(ttlMs);
+    await this.#claim.extend(ttlMs);
+  }
+
+  /**
+   * Gives the lock back, and stops renewing it first. Returns whether it was still held: false when it was lost or
+   * released before, so it is safe to call twice. Never frees somebody else's lock. Rejects with
+   * `STORE_UNAVAILABLE` when the store does not confirm in time; the ttl then ends the lease.
+   */
+  async release(options: ReleaseOptions = {}): Promise<boolean> {
+    if (options.mustHold === true) this.assertHeld();
+    const released = await this.#claim.release();
+    if (!released && options.mustHold === true) {
+      throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
+        key: this.key,
+      });
+    }
+    return released;
+  }
+
+  /**
+   * The present state, then every change: renewed, lost, won again, released. Ends when nothing can change any more.
+   * Any number of watchers go at their own pace; one that is slow misses states in between, never the last.
+   */
+  async *watch(): AsyncGenerator<LeaseState, void, void> {
+    for (;;) {
+      const { version, over, state } = this.#claim;
+      yield state;
+      if (over) return;
+      if (this.#claim.version === version) await this.#claim.nextChange();
+    }
+  }
+
+  /** Releases. A failure is a warning and not an error, so that it cannot hide one of the body's. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      await this.#claim.release();
+    } catch (error) {
+      this.#releaseFailed(this.key, error);
+    }
+  }
+}

@@ -1,0 +1,704 @@
+/**
+ * One claim of this client, from the first request to the end: asking, waiting, held, leaving, ended.
+ *
+ * It talks to the store through its client's heartbeat, and decides what every answer, failure and moment means. Two
+ * rules carry the safety of it all:
+ *
+ * - A held answer proves the lease until `expiresInMs` after its request was *sent*, less the drift of clocks, on this
+ *   machine's monotonic clock. The store cannot give the key to anybody else before that. Past it the lease is lost,
+ *   for good, whatever answer comes later.
+ * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
+ *   gave it the claim after all, is answered with another release.
+ */
+import { randomUUID } from "node:crypto";
+import { type Deferred, deferred } from "./deferred.ts";
+import {
+  AcquireTimeoutError,
+  HoldfastError,
+  LeaseLostError,
+  type LossReason,
+  StoreUnavailableError,
+} from "./errors.ts";
+import type { Heartbeat } from "./heartbeat.ts";
+import type { LockSettings } from "./options.ts";
+import type {
+  AcquireAnswer,
+  ClaimRef,
+  ClaimRequest,
+  HeldAnswer,
+  RefusalReason,
+  RenewAnswer,
+  RenewRef,
+  WaitingAnswer,
+} from "./store.ts";
+
+type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
+
+/** What an acquire comes to: held, or not because somebody else has it. */
+export type Verdict = "held" | "contended";
+
+/** The state of a lease at one moment, as `lease.watch` tells it. */
+export interface LeaseState {
+  readonly id: string;
+  readonly fence: bigint;
+  /** Until when the lease is proven, on this machine's wall clock. */
+  readonly expiresAtMs: number;
+  readonly held: boolean;
+  /** Why the lease is lost, if it is. With `reacquire` it may be held again later, with another id and fence. */
+  readonly lost: LossReason | undefined;
+  readonly released: boolean;
+}
+
+/** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
+const STORE_TICK_MS = 1;
+
+/** How long a cancelled or timed-out acquire waits for the store to confirm that its claim is gone. */
+const GOODBYE_MS = 1_000;
+
+/** A silence counts as an outage only after this many requests, so that a pause of this process does not. */
+const MIN_ATTEMPTS = 3;
+
+/** The first pause before a failed request is repeated; it doubles up to the time allowed for an answer. */
+const FIRST_RETRY_MS = 20;
+
+const NEVER = Number.POSITIVE_INFINITY;
+
+/** A call of `extend` that waits for a heartbeat to prove what it asked for. */
+interface Extension extends Deferred<void> {
+  readonly ttlMs: number;
+  readonly untilMs: number;
+  readonly giveUpMs: number;
+}
+
+export class LiveClaim {
+  request: ClaimRequest;
+  fence = 0n;
+  /** When something is due next; the order of the heartbeat's heap. */
+  dueMs = NEVER;
+  /** How much earlier it may be done, so that heartbeats travel together. */
+  earlyMs = 0;
+  /** The place in the heartbeat's heap. */
+  slot = 0;
+
+  readonly #heartbeat: Heartbeat;
+  readonly #settings: LockSettings;
+  readonly #waitMs: number;
+  #phase: Phase = "asking";
+  /** Whether there has been a lease. From then on there is no caller left to give up towards. */
+  #everHeld = false;
+  #provenUntilMs = 0;
+  #waitUntilMs = NEVER;
+  #holdUntilMs = NEVER;
+  #leaveUntilMs = NEVER;
+  /** When to ask, renew or release next, if no answer comes before. */
+  #attemptMs = NEVER;
+  #attemptEarlyMs = 0;
+  /** When the latest acquire request was sent. Older answers that say "gone" are out of date. */
+  #askedMs = 0;
+  /** Since when the store has owed an answer, and how often it was asked since. */
+  #unansweredSinceMs = NEVER;
+  #attempts = 0;
+  #lastError: unknown;
+  /** A grant was pushed before the answer that says "waiting" arrived. */
+  #hinted = false;
+  #keepsAlive = false;
+  #loss: LeaseLostError | undefined;
+  #released = false;
+  #version = 0;
+  #verdict: Deferred<Verdict> | undefined;
+  #departure: Deferred<boolean> | undefined;
+  #controller: AbortController | undefined;
+  #extensions: Extension[] | undefined;
+  #change: Deferred<void> | undefined;
+
+  constructor(heartbeat: Heartbeat, settings: LockSettings, request: ClaimRequest, waitMs: number) {
+    this.#heartbeat = heartbeat;
+    this.#settings = settings;
+    this.request = request;
+    this.#waitMs = waitMs;
+  }
+
+  // What the application asks for, through Lock and Lease.
+
+  /** Asks the store, and waits in its queue if the request says so. */
+  start(): Promise<Verdict> {
+    const nowMs = this.#now();
+    this.#heartbeat.enlist(this);
+    // A wait of 0 is a try: it waits for the store's answer, not for the lock.
+    if (this.request.wait) this.#waitUntilMs = nowMs + this.#waitMs;
+    this.#verdict = deferred();
+    const { promise } = this.#verdict;
+    this.#heartbeat.track(this);
+    this.#ask(nowMs);
+    return promise;
+  }
+
+  /** Gives up asking or waiting; `start` rejects with the reason once the claim is gone. Too late once held. */
+  cancel(reason: unknown): void {
+    if (this.#phase !== "asking" && this.#phase !== "waiting") return;
+    if (!this.#everHeld) this.#giveUp(reason);
+  }
+
+  /** Reports and ends the claim when its lease is garbage-collected before it was released. */
+  handOutTo(lease: object): void {
+    if (this.#phase !== "ended") unreleased.register(lease, this, this);
+  }
+
+  get held(): boolean {
+    return this.#expireIfOverdue(this.#now()) === "held";
+  }
+
+  get signal(): AbortSignal {
+    this.#expireIfOverdue(this.#now());
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#phase === "ended" && this.#loss !== undefined) this.#controller.abort(this.#loss);
+    }
+    return this.#controller.signal;
+  }
+
+  get state(): LeaseState {
+    const nowMs = this.#now();
+    const held = this.#expireIfOverdue(nowMs) === "held";
+    return {
+      id: this.request.id,
+      fence: this.fence,
+      expiresAtMs: this.#heartbeat.clock.wallMs() + this.#provenUntilMs - nowMs,
+      held,
+      lost: held ? undefined : this.#loss?.reason,
+      released: this.#released,
+    };
+  }
+
+  /** Grows with every change of `state`. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Whether `state` will not change any more. */
+  get over(): boolean {
+    return this.#phase === "ended" || this.#phase === "leaving";
+  }
+
+  /** Resolves at the next change of `state`. */
+  nextChange(): Promise<void> {
+    this.#change ??= deferred();
+    return this.#change.promise;
+  }
+
+  /** Throws `LEASE_LOST` or, after a release, `NOT_HELD`. */
+  assertHeld(): void {
+    if (this.held) return;
+    if (this.#released || this.#loss === undefined) throw this.#notHeld();
+    throw this.#loss;
+  }
+
+  /** Proves the lease for `ttlMs` from now on, or rejects. */
+  extend(ttlMs: number): Promise<void> {
+    this.assertHeld();
+    const nowMs = this.#now();
+    const extension: Extension = {
+      ...deferred<void>(),
+      ttlMs,
+      untilMs: this.#provenBy(nowMs, ttlMs),
+      giveUpMs: nowMs + this.#heartbeat.settings.requestTimeoutMs,
+    };
+    this.#extensions ??= [];
+    this.#extensions.push(extension);
+    this.#heartbeat.renew([this], nowMs);
+    return extension.promise;
+  }
+
+  /** Ends the claim, and everything that keeps it alive first. Whether it was still held; false when it was over. */
+  async release(): Promise<boolean> {
+    const nowMs = this.#now();
+    this.#expireIfOverdue(nowMs);
+    if (this.#phase === "ended") return false;
+    if (this.#departure !== undefined) {
+      // Whoever released first hears how it went.
+      await this.#departure.promise.catch(() => false);
+      return false;
+    }
+    const wasHeld = this.#phase === "held";
+    this.#released = true;
+    this.#heartbeat.stats.released++;
+    const removed = await this.#depart(nowMs + this.#heartbeat.settings.requestTimeoutMs);
+    return wasHeld && removed;
+  }
+
+  /** Ends the claim because the client closes, and tells whoever still counts on it. */
+  async shutDown(): Promise<void> {
+    if (this.#phase === "held") {
+      const loss = new LeaseLostError(this.request.key, "closed");
+      this.#loss = loss;
+      this.#heartbeat.stats.lost++;
+      void this.#depart(this.#now() + GOODBYE_MS);
+      this.#controller?.abort(loss);
+    } else if (this.#phase === "asking" || this.#phase === "waiting") {
+      this.#giveUp(closedError(this.request.key));
+    }
+    await this.#departure?.promise;
+  }
+
+  // What the heartbeat tells.
+
+  /** Whether it wants heartbeats. */
+  get alive(): boolean {
+    return this.#phase === "held" || this.#phase === "waiting";
+  }
+
+  /** Something is due. Acts on it, or says that a heartbeat is. */
+  fallDue(nowMs: number): "renew" | undefined {
+    switch (this.#phase) {
+      case "asking":
+        if (nowMs >= this.#waitUntilMs) this.#giveUp(this.#timedOut());
+        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else this.#ask(nowMs);
+        return;
+      case "waiting":
+        if (nowMs >= this.#waitUntilMs) this.#giveUp(this.#timedOut());
+        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else return "renew";
+        return;
+      case "held":
+        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+        else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
+        else if (nowMs >= this.#attemptMs - this.#attemptEarlyMs) return "renew";
+        else this.#giveUpExtensions(nowMs);
+        return;
+      case "leaving":
+        if (nowMs >= this.#leaveUntilMs) this.#departed(this.#unavailable());
+        else this.#sendRelease(nowMs);
+        return;
+      case "ended":
+        this.#heartbeat.untrack(this);
+    }
+  }
+
+  /** A push says that this claim may have been granted. Whether to ask the store right away. */
+  grantHinted(): boolean {
+    // The answer to the acquire itself is still on its way and may be older than the grant.
+    if (this.#phase === "asking") this.#hinted = true;
+    return this.#phase === "waiting";
+  }
+
+  /** A heartbeat goes out. Returns what it asks for. */
+  renewalSent(sentMs: number): RenewRef {
+    this.#sent(sentMs);
+    if (this.#extensions === undefined) return this.request;
+    const ttlMs = Math.max(this.request.ttlMs, ...this.#extensions.map((extension) => extension.ttlMs));
+    return { ...this.request, ttlMs };
+  }
+
+  renewalAnswered(ref: ClaimRef, sentMs: number, answer: RenewAnswer): void {
+    if (ref.token !== this.request.token || !this.alive) return;
+    if (answer.state === "held") this.#granted(sentMs, answer);
+    else if (answer.state === "waiting") this.#queued(sentMs, answer);
+    // An answer from before the latest acquire says nothing about the claim which that one made.
+    else if (sentMs >= this.#askedMs) this.#gone();
+  }
+
+  requestFailed(ref: ClaimRef, cause: unknown): void {
+    this.#heartbeat.stats.failures++;
+    if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
+    const error = HoldfastError.from(cause, this.request.key);
+    if (!error.retryable && !this.#everHeld) this.#giveUp(error);
+    else if (this.#phase !== "held" || this.#settings.renew || this.#extensions !== undefined)
+      this.#retry(error);
+  }
+
+  // Asking and waiting.
+
+  #ask(nowMs: number): void {
+    this.#sent(nowMs);
+    this.#askedMs = nowMs;
+    const request = this.request;
+    const heartbeat = this.#heartbeat;
+    heartbeat.store.acquire(request).then(
+      (answer) => {
+        heartbeat.catchUp(this.#now());
+        this.#askAnswered(request, nowMs, answer);
+      },
+      (error: unknown) => {
+        heartbeat.catchUp(this.#now());
+        this.requestFailed(request, error);
+      },
+    );
+  }
+
+  #askAnswered(request: ClaimRequest, sentMs: number, answer: AcquireAnswer): void {
+    const current =
+      request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving";
+    if (!current) {
+      // The store has given us what we have already turned away from; it must not stay until its ttl.
+      if (answer.state !== "refused") this.#heartbeat.discard(request);
+      return;
+    }
+    if (answer.state === "held") this.#granted(sentMs, answer);
+    else if (answer.state === "waiting") this.#queued(sentMs, answer);
+    else if (this.#phase === "asking") this.#refused(answer.reason);
+  }
+
+  #queued(sentMs: number, answer: WaitingAnswer): void {
+    // A grant is never taken back, so this answer is older than the one that brought it.
+    if (this.#phase === "held") return;
+    this.#answered();
+    if (this.#phase === "asking") {
+      this.#phase = "waiting";
+      this.#heartbeat.stats.waiting++;
+      this.#keepProcessAlive(!this.#everHeld);
+    }
+    const nowMs = this.#now();
+    if (this.#hinted) {
+      this.#hinted = false;
+      this.#heartbeat.renew([this], nowMs);
+      return;
+    }
+    const heartbeatMs = sentMs + this.request.ttlMs / 3;
+    const retryMs = nowMs + Math.max(0, answer.retryInMs) + STORE_TICK_MS;
+    this.#attemptEarlyMs = heartbeatMs < retryMs ? this.#slackMs() : 0;
+    this.#attemptMs = Math.min(heartbeatMs, retryMs);
+    this.#schedule();
+  }
+
+  #refused(reason: RefusalReason): void {
+    const { key, id } = this.request;
+    if (this.#everHeld) {
+      this.#retry(refusalError(reason, key, id));
+      return;
+    }
+    // An earlier request that went unanswered may yet arrive and be granted.
+    if (this.#attempts > 1) this.#heartbeat.discard(this.request);
+    this.#end();
+    if (reason === "contended") this.#verdict?.resolve("contended");
+    else this.#verdict?.reject(refusalError(reason, key, id));
+  }
+
+  #giveUp(reason: unknown): void {
+    const verdict = this.#verdict;
+    if (reason instanceof HoldfastError && reason.code !== "ACQUIRE_TIMEOUT" && reason.code !== "CLOSED") {
+      // The store is not answering, so there is no use in waiting for it once more.
+      this.#end();
+      this.#heartbeat.discard(this.request);
+      verdict?.reject(reason);
+      return;
+    }
+    const refuse = () => verdict?.reject(reason);
+    this.#depart(this.#now() + GOODBYE_MS).then(refuse, refuse);
+  }
+
+  // Holding.
+
+  #granted(sentMs: number, answer: HeldAnswer): void {
+    const nowMs = this.#now();
+    const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
+    if (this.#phase !== "held") {
+      if (provenUntilMs <= nowMs) {
+        this.#retry(
+          new StoreUnavailableError(`The store's answer for "${this.request.key}" came too late to use.`),
+        );
+        return;
+      }
+      this.#hold(sentMs, answer);
+    }
+    this.#answered();
+    // Answers may come in any order, and each is proof by itself.
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
+    this.#attemptMs = this.#settings.renew ? sentMs + this.request.ttlMs / 3 : NEVER;
+    this.#attemptEarlyMs = this.#slackMs();
+    if (this.#extensions !== undefined) this.#settleExtensions(nowMs);
+    this.#schedule();
+    this.#changed();
+    this.#verdict?.resolve("held");
+    this.#verdict = undefined;
+  }
+
+  #hold(sentMs: number, answer: HeldAnswer): void {
+    this.#leavePhase();
+    this.#phase = "held";
+    this.#everHeld = true;
+    this.#heartbeat.stats.held++;
+    this.#heartbeat.stats.granted++;
+    this.#loss = undefined;
+    this.#provenUntilMs = 0;
+    this.fence = answer.fence;
+    // The cap is on all the time since the first grant, also when the lease is won again.
+    if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+    // Nobody pushes grants to a holder. A name of the caller's stays known, so that it is not used twice.
+    if (this.request.id === this.request.token) this.#heartbeat.unlist(this);
+  }
+
+  #gone(): void {
+    if (this.#phase === "held") {
+      this.#lose("gone");
+    } else {
+      // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
+      this.#leavePhase();
+      this.#phase = "asking";
+      this.#answered();
+      this.#ask(this.#now());
+    }
+  }
+
+  #expireIfOverdue(nowMs: number): Phase {
+    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+    else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
+    return this.#phase;
+  }
+
+  #lose(reason: LossReason, cause?: unknown): void {
+    const loss = new LeaseLostError(this.request.key, reason, cause);
+    this.#loss = loss;
+    this.#heartbeat.stats.lost++;
+    // We no longer act on this claim, so nobody should have to wait for it to expire.
+    if (reason !== "gone" && reason !== "abandoned") this.#heartbeat.discard(this.request);
+    this.#endExtensions(() => loss);
+    if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
+      this.#reacquire();
+      this.#changed();
+    } else {
+      this.#end();
+      this.#controller?.abort(loss);
+    }
+  }
+
+  /** Under a new id, so that nothing still on its way about the old claim can be mistaken for the new one. */
+  #reacquire(): void {
+    this.#leavePhase();
+    this.#heartbeat.unlist(this);
+    const id = randomUUID();
+    this.request = { ...this.request, id, token: id, wait: true };
+    this.#heartbeat.enlist(this);
+    this.#phase = "asking";
+    this.#waitUntilMs = NEVER;
+    this.#answered();
+    this.#ask(this.#now());
+  }
+
+  /** The lease was garbage-collected. Nobody can release it any more, so it is left to its ttl, and said. */
+  abandon(): void {
+    if (this.over) return;
+    const { key } = this.request;
+    this.#heartbeat.stats.unreleased++;
+    if (this.#phase === "held") this.#lose("abandoned");
+    else this.#end();
+    this.#heartbeat.settings.onWarning({
+      code: "UNRELEASED_LEASE",
+      key,
+      message:
+        `A lease on "${key}" was dropped without being released. It is no longer renewed and ends with its ttl. ` +
+        "Use run, tryRun or `await using`, or call release.",
+    });
+  }
+
+  #endExtensions(reason: () => HoldfastError): void {
+    for (const extension of this.#extensions ?? []) extension.reject(reason());
+    this.#extensions = undefined;
+  }
+
+  #settleExtensions(nowMs: number): void {
+    this.#extensions = this.#extensions?.filter((extension) => {
+      if (this.#provenUntilMs < extension.untilMs) return true;
+      extension.resolve();
+      return false;
+    });
+    if (this.#extensions?.length === 0) this.#extensions = undefined;
+    else this.#attemptMs = nowMs;
+  }
+
+  #giveUpExtensions(nowMs: number): void {
+    const error = this.#unavailable();
+    this.#extensions = this.#extensions?.filter((extension) => {
+      if (nowMs < extension.giveUpMs) return true;
+      extension.reject(error);
+      return false;
+    });
+    if (this.#extensions?.length === 0) this.#extensions = undefined;
+    this.#schedule();
+  }
+
+  // Leaving.
+
+  #depart(untilMs: number): Promise<boolean> {
+    this.#leavePhase();
+    this.#phase = "leaving";
+    this.#leaveUntilMs = untilMs;
+    this.#departure = deferred();
+    const { promise } = this.#departure;
+    this.#endExtensions(() => this.#notHeld());
+    this.#answered();
+    this.#sendRelease(this.#now());
+    this.#changed();
+    return promise;
+  }
+
+  #sendRelease(nowMs: number): void {
+    this.#sent(nowMs);
+    const heartbeat = this.#heartbeat;
+    heartbeat.store.release([this.request]).then(
+      ([removed]) => {
+        heartbeat.catchUp(this.#now());
+        // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
+        this.#departed(removed === true || this.#attempts > 1);
+      },
+      (cause: unknown) => {
+        heartbeat.catchUp(this.#now());
+        heartbeat.stats.failures++;
+        if (this.#phase !== "leaving") return;
+        const error = HoldfastError.from(cause, this.request.key);
+        if (error.retryable) this.#retry(error);
+        else this.#departed(error);
+      },
+    );
+  }
+
+  #departed(outcome: boolean | HoldfastError): void {
+    if (this.#phase !== "leaving") return;
+    this.#end();
+    if (typeof outcome === "boolean") this.#departure?.resolve(outcome);
+    else this.#departure?.reject(outcome);
+  }
+
+  #end(): void {
+    this.#leavePhase();
+    this.#phase = "ended";
+    this.#heartbeat.untrack(this);
+    this.#heartbeat.unlist(this);
+    if (this.#everHeld) unreleased.unregister(this);
+    this.#changed();
+  }
+
+  #leavePhase(): void {
+    if (this.#phase === "held") this.#heartbeat.stats.held--;
+    if (this.#phase === "waiting") this.#heartbeat.stats.waiting--;
+    this.#keepProcessAlive(false);
+  }
+
+  // Time and attempts.
+
+  #now(): number {
+    return this.#heartbeat.clock.monotonicMs();
+  }
+
+  /** Until when an answer proves the claim, whose request was sent at `sentMs`. */
+  #provenBy(sentMs: number, expiresInMs: number): number {
+    return sentMs + expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS;
+  }
+
+  /** How much earlier than due a heartbeat may go out, to travel with others. */
+  #slackMs(): number {
+    return this.request.ttlMs / 120;
+  }
+
+  /** How long one request may take before it is sent again: several fit into the time the store is given. */
+  #attemptTimeoutMs(): number {
+    return Math.min(this.#heartbeat.settings.requestTimeoutMs, this.request.ttlMs / 2) / 3;
+  }
+
+  #sent(nowMs: number): void {
+    if (this.#unansweredSinceMs === NEVER) this.#unansweredSinceMs = nowMs;
+    this.#attempts++;
+    this.#attemptMs = nowMs + this.#attemptTimeoutMs();
+    this.#attemptEarlyMs = 0;
+    this.#schedule();
+  }
+
+  #answered(): void {
+    this.#unansweredSinceMs = NEVER;
+    this.#attempts = 0;
+    this.#lastError = undefined;
+  }
+
+  #retry(error: HoldfastError): void {
+    this.#lastError = error;
+    if (this.#phase !== "held") this.#keepProcessAlive(!this.#everHeld || this.#phase === "leaving");
+    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** Math.min(this.#attempts, 10), this.#attemptTimeoutMs());
+    this.#attemptMs = this.#now() + pauseMs;
+    this.#attemptEarlyMs = 0;
+    this.#schedule();
+  }
+
+  /** Whether the store has been silent for so long that it counts as unavailable. */
+  #outOfPatience(nowMs: number): boolean {
+    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return false;
+    const patienceMs =
+      this.#phase === "asking" ? this.#heartbeat.settings.requestTimeoutMs : this.request.ttlMs;
+    return nowMs >= this.#unansweredSinceMs + patienceMs;
+  }
+
+  #schedule(): void {
+    const limitMs = this.#limitMs();
+    this.earlyMs = this.#attemptMs < limitMs ? this.#attemptEarlyMs : 0;
+    this.dueMs = Math.min(this.#attemptMs, limitMs);
+    this.#heartbeat.reschedule(this);
+  }
+
+  /** When the present phase ends by itself. */
+  #limitMs(): number {
+    if (this.#phase === "leaving") return this.#leaveUntilMs;
+    if (this.#phase !== "held") return this.#waitUntilMs;
+    const endMs = Math.min(this.#provenUntilMs, this.#holdUntilMs);
+    return Math.min(endMs, ...(this.#extensions ?? []).map((extension) => extension.giveUpMs));
+  }
+
+  #keepProcessAlive(on: boolean): void {
+    if (this.#keepsAlive === on) return;
+    this.#keepsAlive = on;
+    this.#heartbeat.countPending(on ? 1 : -1);
+  }
+
+  #changed(): void {
+    this.#version++;
+    this.#change?.resolve();
+    this.#change = undefined;
+  }
+
+  // Errors.
+
+  #timedOut(): HoldfastError {
+    return new AcquireTimeoutError(this.request.key, this.#waitMs);
+  }
+
+  #unavailable(): HoldfastError {
+    const { store, settings } = this.#heartbeat;
+    return new StoreUnavailableError(
+      `The ${store.name} store did not answer for "${this.request.key}" (requestTimeoutMs ${settings.requestTimeoutMs}). ` +
+        "Nothing is known about who holds it; what this claim may have left there ends with its ttl.",
+      { key: this.request.key, cause: this.#lastError },
+    );
+  }
+
+  #notHeld(): HoldfastError {
+    return new HoldfastError(
+      "NOT_HELD",
+      `The lease on "${this.request.key}" was released. Acquire it again.`,
+      {
+        key: this.request.key,
+      },
+    );
+  }
+}
+
+const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());
+
+export function closedError(key?: string): HoldfastError {
+  return new HoldfastError("CLOSED", "This Holdfast client is closed. Create another one with createLocks.", {
+    key,
+  });
+}
+
+function refusalError(reason: RefusalReason, key: string, id: string): HoldfastError {
+  if (reason === "queue-full") {
+    return new HoldfastError(
+      "QUEUE_FULL",
+      `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise the bound.`,
+      { key },
+    );
+  }
+  return new HoldfastError(
+    "INVALID_ARGUMENT",
+    `id "${id}" names a claim on "${key}" with another weight, limit or priority. ` +
+      "Repeat a request as it was, or ask with a new id.",
+    { key },
+  );
+}

@@ -1,0 +1,156 @@
+import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
+import type { Heartbeat } from "./heartbeat.ts";
+import type { Lease, ReleaseOptions } from "./lease.ts";
+import {
+  KeyLock,
+  type Lock,
+  type Lockable,
+  runAndRelease,
+  type Semaphore,
+  type TryRunResult,
+} from "./lock.ts";
+import { type AcquireOptions, checkAcquireOptions, type TryOptions } from "./options.ts";
+import { invalid } from "./validation.ts";
+
+/** Several locks as one: all of them or none. */
+export interface LockGroup extends Lockable<LeaseGroup, TryOptions, AcquireOptions> {
+  /** In the order in which they are acquired. */
+  readonly keys: readonly string[];
+}
+
+/** Several leases that are held together and given back together. */
+export class LeaseGroup implements AsyncDisposable {
+  /** In the order in which they were acquired. */
+  readonly leases: readonly Lease[];
+  #signal: AbortSignal | undefined;
+
+  /** @internal */
+  constructor(leases: readonly Lease[]) {
+    this.leases = leases;
+  }
+
+  /** Whether all of them are proven at this moment. */
+  get held(): boolean {
+    return this.leases.every((lease) => lease.held);
+  }
+
+  /** Aborts with the first LeaseLostError among them. */
+  get signal(): AbortSignal {
+    this.#signal ??= AbortSignal.any(this.leases.map((lease) => lease.signal));
+    return this.#signal;
+  }
+
+  /** The lease on one of the keys. Throws `INVALID_ARGUMENT` for a key that is not in the group. */
+  lease(key: string): Lease {
+    const lease = this.leases.find((candidate) => candidate.key === key);
+    if (lease === undefined) throw invalid(`"${key}" is not one of this group's keys.`, key);
+    return lease;
+  }
+
+  /** Throws what the first of them that is not held throws. */
+  assertHeld(): void {
+    for (const lease of this.leases) lease.assertHeld();
+  }
+
+  /** Gives them all back, the last one first. Whether all were still held; safe to call twice. */
+  async release(options: ReleaseOptions = {}): Promise<boolean> {
+    const released = await Promise.allSettled(
+      this.leases.toReversed().map((lease) => lease.release(options)),
+    );
+    const failed = released.find((result) => result.status === "rejected");
+    if (failed !== undefined) throw failed.reason;
+    return released.every((result) => result.status === "fulfilled" && result.value);
+  }
+
+  /** Releases. A failure is a warning and not an error, so that it cannot hide one of the body's. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.leases.toReversed().map((lease) => lease[Symbol.asyncDispose]()));
+  }
+}
+
+/** Groups locks. Whoever takes several takes them in the order of their keys, so no two can wait for each other. */
+export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Semaphore)[]): LockGroup {
+  const sorted = locks.map(asKeyLock).sort((a, b) => (a.key < b.key ? -1 : 1));
+  if (sorted.length === 0) throw invalid("all needs at least one lock.");
+  for (const [index, lock] of sorted.entries()) {
+    if (sorted[index + 1]?.key === lock.key) {
+      throw new HoldfastError("DEADLOCK", `"${lock.key}" is in the group twice and would wait for itself.`, {
+        key: lock.key,
+      });
+    }
+  }
+
+  async function tryAll(options: TryOptions): Promise<LeaseGroup | "contended" | "unavailable"> {
+    const leases: Lease[] = [];
+    try {
+      for (const lock of sorted) {
+        const lease = await lock.attempt(options);
+        if (typeof lease === "string") {
+          await new LeaseGroup(leases)[Symbol.asyncDispose]();
+          return lease;
+        }
+        leases.push(lease);
+      }
+      return whole(leases);
+    } catch (error) {
+      await new LeaseGroup(leases)[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async function acquireAll(options: AcquireOptions): Promise<LeaseGroup> {
+    checkAcquireOptions(options);
+    const { waitMs = Number.POSITIVE_INFINITY } = options;
+    const untilMs = heartbeat.clock.monotonicMs() + waitMs;
+    const leases: Lease[] = [];
+    try {
+      for (const lock of sorted) {
+        const leftMs = waitMs === 0 ? 0 : untilMs - heartbeat.clock.monotonicMs();
+        if (leftMs < 0) throw new AcquireTimeoutError(lock.key, waitMs);
+        leases.push(await acquireNext(lock, leases, { ...options, waitMs: leftMs }));
+      }
+      return whole(leases);
+    } catch (error) {
+      await new LeaseGroup(leases)[Symbol.asyncDispose]();
+      throw error instanceof AcquireTimeoutError ? new AcquireTimeoutError(error.key ?? "", waitMs) : error;
+    }
+  }
+
+  return {
+    keys: sorted.map((lock) => lock.key),
+    async tryAcquire(options = {}) {
+      const group = await tryAll(options);
+      return typeof group === "string" ? null : group;
+    },
+    async acquire(options = {}) {
+      return acquireAll(options);
+    },
+    async tryRun<T>(body: (group: LeaseGroup) => T | PromiseLike<T>, options: TryOptions = {}) {
+      const group = await tryAll(options);
+      if (typeof group === "string") return { ran: false, reason: group } satisfies TryRunResult<T>;
+      return { ran: true, value: await runAndRelease(group, body) } satisfies TryRunResult<T>;
+    },
+    async run(body, options = {}) {
+      return runAndRelease(await acquireAll(options), body);
+    },
+  };
+}
+
+/** Waits for the next lock, but not longer than those already held last. */
+async function acquireNext(lock: KeyLock, leases: readonly Lease[], options: AcquireOptions): Promise<Lease> {
+  const signals = leases.map((lease) => lease.signal);
+  if (options.signal !== undefined) signals.push(options.signal);
+  return lock.acquire(signals.length === 0 ? options : { ...options, signal: AbortSignal.any(signals) });
+}
+
+/** All of them are held now, not merely one after the other. */
+function whole(leases: readonly Lease[]): LeaseGroup {
+  const group = new LeaseGroup(leases);
+  group.assertHeld();
+  return group;
+}
+
+function asKeyLock(lock: Lock | Semaphore): KeyLock {
+  if (lock instanceof KeyLock) return lock;
+  throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+}

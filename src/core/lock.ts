@@ -1,0 +1,198 @@
+import { randomUUID } from "node:crypto";
+import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
+import type { Heartbeat } from "./heartbeat.ts";
+import { Lease } from "./lease.ts";
+import { closedError, LiveClaim, type Verdict } from "./live-claim.ts";
+import {
+  type AcquireOptions,
+  checkAcquireOptions,
+  type HoldfastWarning,
+  type LockSettings,
+  type PermitOptions,
+  type TryOptions,
+} from "./options.ts";
+import type { KeyStatus } from "./store.ts";
+import { checkInteger } from "./validation.ts";
+
+/** What a `tryRun` came to. */
+export type TryRunResult<T> =
+  | { readonly ran: true; readonly value: T }
+  | {
+      readonly ran: false;
+      /** `"contended"`: somebody else has it. `"unavailable"`: nobody knows (only with `onUnavailable: "skip"`). */
+      readonly reason: "contended" | "unavailable";
+    };
+
+/** The verbs of everything that can be locked. `L` is what one holds: a lease, or several. */
+export interface Lockable<L, Try, Acquire> {
+  /** Takes it if that is possible at once; `null` if not. Contention is a value, only trouble is an error. */
+  tryAcquire(options?: Try): Promise<L | null>;
+  /** Waits in the queue until it is held. Throws AcquireTimeoutError after `waitMs`. */
+  acquire(options?: Acquire): Promise<L>;
+  /** Runs the body only if the lock is free at once, and says whether it did. Releases it in any case. */
+  tryRun<T>(body: (lease: L) => T | PromiseLike<T>, options?: Try): Promise<TryRunResult<T>>;
+  /** Waits, runs the body, releases, also when the body throws. Resolves to what the body returns. */
+  run<T>(body: (lease: L) => T | PromiseLike<T>, options?: Acquire): Promise<T>;
+}
+
+/** One side of a lock on one key. */
+export interface Lock extends Lockable<Lease, TryOptions, AcquireOptions> {
+  readonly key: string;
+  /** Who holds the key and who waits for it. */
+  inspect(): Promise<KeyStatus>;
+}
+
+/** A lock that up to `limit` permits' worth of leases hold at once. */
+export interface Semaphore
+  extends Lockable<Lease, TryOptions & PermitOptions, AcquireOptions & PermitOptions> {
+  readonly key: string;
+  readonly limit: number;
+  /** Who holds the key and who waits for it. */
+  inspect(): Promise<KeyStatus>;
+}
+
+/** A lock that many readers or one writer hold. Each side has all the verbs. */
+export interface RwLock {
+  readonly key: string;
+  readonly read: Lock;
+  readonly write: Lock;
+}
+
+/** Reasons for which a lock was not acquired, besides trouble. */
+type Miss = "contended" | "unavailable";
+
+/** The one implementation: mutexes, readers, writers and semaphores differ in weight and limit alone. */
+export class KeyLock implements Lock, Semaphore {
+  readonly key: string;
+  readonly limit: number;
+  readonly #heartbeat: Heartbeat;
+  readonly #settings: LockSettings;
+
+  constructor(heartbeat: Heartbeat, key: string, limit: number, settings: LockSettings) {
+    this.#heartbeat = heartbeat;
+    this.key = key;
+    this.limit = limit;
+    this.#settings = settings;
+  }
+
+  async tryAcquire(options: TryOptions & PermitOptions = {}): Promise<Lease | null> {
+    const lease = await this.attempt(options);
+    return typeof lease === "string" ? null : lease;
+  }
+
+  async acquire(options: AcquireOptions & PermitOptions = {}): Promise<Lease> {
+    const waitMs = options.waitMs ?? Number.POSITIVE_INFINITY;
+    const claim = await this.#claim(options, waitMs);
+    if (claim === "contended") throw new AcquireTimeoutError(this.key, waitMs);
+    return this.#lease(claim);
+  }
+
+  async tryRun<T>(
+    body: (lease: Lease) => T | PromiseLike<T>,
+    options: TryOptions & PermitOptions = {},
+  ): Promise<TryRunResult<T>> {
+    const lease = await this.attempt(options);
+    if (typeof lease === "string") return { ran: false, reason: lease };
+    return { ran: true, value: await runAndRelease(lease, body) };
+  }
+
+  async run<T>(
+    body: (lease: Lease) => T | PromiseLike<T>,
+    options: AcquireOptions & PermitOptions = {},
+  ): Promise<T> {
+    return runAndRelease(await this.acquire(options), body);
+  }
+
+  async inspect(): Promise<KeyStatus> {
+    return lookAtKey(this.#heartbeat, this.key, DEFAULT_SHOWN_CLAIMS);
+  }
+
+  /** @internal A try that says why it came to nothing. */
+  async attempt(options: TryOptions & PermitOptions): Promise<Lease | Miss> {
+    try {
+      const claim = await this.#claim(options, 0);
+      return claim === "contended" ? claim : this.#lease(claim);
+    } catch (error) {
+      if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
+      this.#heartbeat.stats.skipped++;
+      this.#warn("SKIPPED_UNAVAILABLE", `"${this.key}" was not acquired: the store is unavailable.`, error);
+      return "unavailable";
+    }
+  }
+
+  async #claim(options: AcquireOptions & PermitOptions, waitMs: number): Promise<LiveClaim | "contended"> {
+    const heartbeat = this.#heartbeat;
+    if (heartbeat.closing) throw closedError(this.key);
+    checkAcquireOptions(options);
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const token = randomUUID();
+    const claim = new LiveClaim(
+      heartbeat,
+      this.#settings,
+      {
+        key: this.key,
+        id: options.id ?? token,
+        token,
+        weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
+        limit: this.limit,
+        priority: options.priority ?? 0,
+        ttlMs: this.#settings.ttlMs,
+        wait: waitMs > 0,
+        owner: heartbeat.owner,
+        info: options.info ?? "",
+        application: options.application ?? heartbeat.settings.application,
+      },
+      waitMs,
+    );
+    const verdict = signal === undefined ? await claim.start() : await startCancellable(claim, signal);
+    return verdict === "held" ? claim : verdict;
+  }
+
+  #lease(claim: LiveClaim): Lease {
+    return new Lease(claim, (key, cause) =>
+      this.#warn("RELEASE_FAILED", `"${key}" could not be released; its ttl ends the lease.`, cause),
+    );
+  }
+
+  #warn(code: HoldfastWarning["code"], message: string, cause: unknown): void {
+    this.#heartbeat.settings.onWarning({ code, message, key: this.key, cause });
+  }
+}
+
+/** How many claims of a key are shown when nobody says otherwise. */
+export const DEFAULT_SHOWN_CLAIMS = 100;
+
+export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: number): Promise<KeyStatus> {
+  const { keys } = await heartbeat.store.look({ key, maxClaims });
+  const [status] = keys;
+  if (status === undefined)
+    throw new HoldfastError("STORE_FAILURE", `The store said nothing about "${key}".`);
+  return status;
+}
+
+/** Runs a body with what it holds, and gives that back whatever the body does. */
+export async function runAndRelease<L extends AsyncDisposable, T>(
+  lease: L,
+  body: (lease: L) => T | PromiseLike<T>,
+): Promise<T> {
+  try {
+    return await body(lease);
+  } finally {
+    await lease[Symbol.asyncDispose]();
+  }
+}
+
+async function startCancellable(claim: LiveClaim, signal: AbortSignal): Promise<Verdict> {
+  const cancel = () => claim.cancel(signal.reason);
+  signal.addEventListener("abort", cancel, { once: true });
+  try {
+    return await claim.start();
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
+
+export function isOutage(error: unknown): boolean {
+  return error instanceof HoldfastError && error.code === "STORE_UNAVAILABLE";
+}

@@ -1,0 +1,136 @@
+import { HoldfastError } from "./errors.ts";
+import { Heartbeat, type LocksStats } from "./heartbeat.ts";
+import { closedError } from "./live-claim.ts";
+import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
+import { createLockGroup, type LockGroup } from "./lock-group.ts";
+import { type LockOptions, type LocksOptions, resolveLockOptions, resolveLocksOptions } from "./options.ts";
+import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
+import { bounds, checkDuration, checkId, checkInteger, checkKey, checkPrefix } from "./validation.ts";
+
+export interface ListOptions {
+  /** Only keys that begin with this. Default: all. */
+  readonly prefix?: string;
+  /** How many keys are fetched at a time. 1 to 1,000. Default 100. */
+  readonly pageSize?: number;
+  /** How many claims are shown of each key's holders and waiters. Default 100. */
+  readonly maxClaims?: number;
+}
+
+export interface CloseOptions {
+  /**
+   * How long to wait for open leases and waits to end by themselves. What is then still open is cut off: waits reject
+   * with `CLOSED`, leases are lost and released. `Infinity` waits for all. Default 0.
+   */
+  readonly graceMs?: number;
+}
+
+/** A client: makes locks over one store and keeps their leases alive. */
+export interface Locks extends AsyncDisposable {
+  readonly store: Store;
+  /** Who this client is in the store's records. */
+  readonly owner: string;
+  /** Held by one at a time. */
+  mutex(key: string, options?: LockOptions): Lock;
+  /** Held by many readers or one writer. First come, first served, so neither side starves. */
+  rwLock(key: string, options?: LockOptions): RwLock;
+  /** Held by up to `limit` permits' worth at a time. Everybody should name the same limit; the tightest one counts. */
+  semaphore(key: string, limit: number, options?: LockOptions): Semaphore;
+  /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. */
+  all(locks: readonly (Lock | Semaphore)[]): LockGroup;
+  /** Who holds a key and who waits for it. */
+  inspect(key: string, options?: { readonly maxClaims?: number }): Promise<KeyStatus>;
+  /** The keys that are held or waited for. */
+  list(options?: ListOptions): AsyncGenerator<KeyStatus, void, void>;
+  /** Ends somebody's claim, waiting or held. They learn of it at their next heartbeat; fencing protects until then. */
+  forceRelease(key: string, id: string): Promise<boolean>;
+  /** What this client has done and has open. */
+  stats(): Readonly<LocksStats>;
+  /** Ends this client. Nothing can be acquired from now on. Safe to call twice. */
+  close(options?: CloseOptions): Promise<void>;
+}
+
+/**
+ * Makes a client over a store. Cheap: one heartbeat loop and one subscription, however many locks.
+ *
+ * @example
+ * const locks = createLocks(memoryStore());
+ * await locks.mutex("nightly-report").run(async (lease) => { … });
+ */
+export function createLocks(store: Store, options: LocksOptions = {}): Locks {
+  const heartbeat = new Heartbeat(store, resolveLocksOptions(options));
+  let closing: Promise<void> | undefined;
+
+  function lock(key: string, limit: number, lockOptions: LockOptions): KeyLock {
+    return new KeyLock(heartbeat, checkKey(key), limit, resolveLockOptions(lockOptions, key, store));
+  }
+
+  function assertOpen(key?: string): void {
+    if (heartbeat.closing) throw closedError(key);
+  }
+
+  async function* list(listOptions: ListOptions = {}): AsyncGenerator<KeyStatus, void, void> {
+    const prefix = checkPrefix(listOptions.prefix ?? "");
+    const limit = checkInteger("pageSize", listOptions.pageSize ?? 100, 1, bounds.maxPageKeys);
+    const maxClaims = checkShownClaims(listOptions.maxClaims);
+    let cursor: string | undefined;
+    do {
+      assertOpen();
+      const page = await store.look({
+        prefix,
+        limit,
+        maxClaims,
+        ...(cursor === undefined ? {} : { cursor }),
+      });
+      yield* page.keys;
+      cursor = page.cursor;
+    } while (cursor !== undefined);
+  }
+
+  return {
+    store,
+    owner: heartbeat.owner,
+    mutex: (key, lockOptions = {}) => lock(key, 1, lockOptions),
+    rwLock: (key, lockOptions = {}) => ({
+      key,
+      read: lock(key, UNLIMITED, lockOptions),
+      write: lock(key, 1, lockOptions),
+    }),
+    semaphore(key, limit, lockOptions = {}) {
+      checkInteger("limit", limit, 1, bounds.maxPermits);
+      if (!store.counts && limit > 1) throw cannotCount(store, key);
+      return lock(key, limit, lockOptions);
+    },
+    all: (locks) => createLockGroup(heartbeat, locks),
+    async inspect(key, inspectOptions = {}) {
+      assertOpen(key);
+      return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
+    },
+    list,
+    async forceRelease(key, id) {
+      assertOpen(key);
+      const [released] = await store.release([{ key: checkKey(key), id: checkId(id) }]);
+      return released === true;
+    },
+    stats: () => ({ ...heartbeat.stats }),
+    close(closeOptions = {}) {
+      closing ??= heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
+      return closing;
+    },
+    async [Symbol.asyncDispose]() {
+      await this.close();
+    },
+  };
+}
+
+function checkShownClaims(maxClaims = DEFAULT_SHOWN_CLAIMS): number {
+  return checkInteger("maxClaims", maxClaims, 0, bounds.maxShownClaims);
+}
+
+function cannotCount(store: Store, key: string): HoldfastError {
+  return new HoldfastError(
+    "UNSUPPORTED",
+    `The ${store.name} store cannot keep a semaphore's limit, so "${key}" cannot be one there. ` +
+      "A majority of servers bounds one holder but not several: use a mutex, a reader-writer lock or another store.",
+    { key },
+  );
+}

@@ -1,0 +1,168 @@
+/** What a caller can set, each option with its meaning, unit and default, resolved once into complete settings. */
+import { type Clock, systemClock } from "./clock.ts";
+import { HoldfastError } from "./errors.ts";
+import { type Durability, durabilities, type Store } from "./store.ts";
+import {
+  checkApplication,
+  checkBoolean,
+  checkChoice,
+  checkDuration,
+  checkId,
+  checkInfo,
+  checkPriority,
+  checkTtl,
+  invalid,
+} from "./validation.ts";
+
+/** Options of `createLocks`. */
+export interface LocksOptions {
+  /** What this program is, kept with every claim for audit. Default: empty. */
+  readonly application?: string;
+  /**
+   * How long the store may leave a request unanswered before it counts as unavailable. Meanwhile the request is sent
+   * again, with the same claim id. Default 5,000.
+   */
+  readonly requestTimeoutMs?: number;
+  /**
+   * By how much, as a fraction, the rates of this machine's clock and the store's may differ. A lease is counted as
+   * lost this much earlier. Default 0.001, which is twice what a clock is ever slewed by. 0 to 0.1.
+   */
+  readonly clockDrift?: number;
+  /** Whether `close` also closes the store. Set it to false when several clients share one. Default true. */
+  readonly closeStore?: boolean;
+  /** Told what needs attention but fails no call. Default: `process.emitWarning`. */
+  readonly onWarning?: (warning: HoldfastWarning) => void;
+  /** Where time comes from. Default: this machine. */
+  readonly clock?: Clock;
+}
+
+/** Something that needs attention but fails no call. */
+export interface HoldfastWarning {
+  readonly code: "UNRELEASED_LEASE" | "RELEASE_FAILED" | "SKIPPED_UNAVAILABLE";
+  readonly message: string;
+  readonly key: string;
+  readonly cause?: unknown;
+}
+
+/** Options of a lock, the same for everybody who acquires it. */
+export interface LockOptions {
+  /** How long a claim lives after each heartbeat, so how long a crash blocks others. 10 to 86,400,000. Default 30,000. */
+  readonly ttlMs?: number;
+  /** Whether leases renew themselves, at a third of the ttl. `false` takes a lease of fixed length. Default true. */
+  readonly renew?: boolean;
+  /** The least durability that the store must have. Default: whatever the store has. */
+  readonly durability?: Durability;
+  /**
+   * Whether a lost lease is won again in place, with a new id and fence told through `watch`, instead of aborting its
+   * signal. The body must then ask `held` itself. Default false.
+   */
+  readonly reacquire?: boolean;
+  /** The longest that one lease may be held in all, renewals included; then it is lost. Default: no end. */
+  readonly maxHoldMs?: number;
+  /**
+   * What a try does when the store is unavailable: `"throw"` a StoreUnavailableError, or `"skip"`, which reports "not
+   * acquired", warns and counts it: nobody runs rather than everybody. Default "throw".
+   */
+  readonly onUnavailable?: "throw" | "skip";
+}
+
+/** Options of one try. */
+export interface TryOptions {
+  /** Cancels the call, which then rejects with the signal's reason and leaves no claim behind. */
+  readonly signal?: AbortSignal;
+  /** Higher goes first. 0 to 65,535. Default 0. */
+  readonly priority?: number;
+  /**
+   * The claim's id. Asking again with the same id, also from another process, is the same claim. Default: made up.
+   * One id stands for one attempt: two programs that use the same id at the same time are not kept apart.
+   */
+  readonly id?: string;
+  /** For people: why this is being asked for. Up to 1,024 bytes. Default: empty. */
+  readonly info?: string;
+  /** Overrides the client's `application` for this claim. */
+  readonly application?: string;
+}
+
+/** Options of one acquire. */
+export interface AcquireOptions extends TryOptions {
+  /** How long to wait in the queue; 0 does not queue. Then it throws AcquireTimeoutError. Default: without end. */
+  readonly waitMs?: number;
+}
+
+/** How many permits of a semaphore one call takes. */
+export interface PermitOptions {
+  /** 1 up to the semaphore's limit. Default 1. */
+  readonly permits?: number;
+}
+
+/** The resolved options of a client. */
+export interface ClientSettings {
+  readonly application: string;
+  readonly requestTimeoutMs: number;
+  readonly clockDrift: number;
+  readonly closeStore: boolean;
+  readonly onWarning: (warning: HoldfastWarning) => void;
+  readonly clock: Clock;
+}
+
+/** The resolved options of a lock. */
+export interface LockSettings {
+  readonly ttlMs: number;
+  readonly renew: boolean;
+  readonly reacquire: boolean;
+  readonly maxHoldMs: number;
+  readonly onUnavailable: "throw" | "skip";
+}
+
+export function resolveLocksOptions(options: LocksOptions): ClientSettings {
+  const drift = options.clockDrift ?? 0.001;
+  if (!(drift >= 0 && drift <= 0.1)) {
+    throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
+  }
+  return {
+    application: checkApplication(options.application ?? ""),
+    requestTimeoutMs: checkTtl(options.requestTimeoutMs ?? 5_000, "requestTimeoutMs"),
+    clockDrift: drift,
+    closeStore: checkBoolean("closeStore", options.closeStore ?? true),
+    onWarning: options.onWarning ?? emitWarning,
+    clock: options.clock ?? systemClock,
+  };
+}
+
+export function resolveLockOptions(options: LockOptions, key: string, store: Store): LockSettings {
+  if (options.durability !== undefined) checkDurability(options.durability, key, store);
+  return {
+    ttlMs: checkTtl(options.ttlMs ?? 30_000),
+    renew: checkBoolean("renew", options.renew ?? true),
+    reacquire: checkBoolean("reacquire", options.reacquire ?? false),
+    maxHoldMs: checkDuration("maxHoldMs", options.maxHoldMs ?? Number.POSITIVE_INFINITY),
+    onUnavailable: checkChoice("onUnavailable", options.onUnavailable ?? "throw", ["throw", "skip"]),
+  };
+}
+
+/** Checks what one call asks for. The values themselves are read where they are used. */
+export function checkAcquireOptions(options: AcquireOptions): void {
+  if (options.waitMs !== undefined) checkDuration("waitMs", options.waitMs);
+  if (options.priority !== undefined) checkPriority(options.priority);
+  if (options.id !== undefined) checkId(options.id);
+  if (options.info !== undefined) checkInfo(options.info);
+  if (options.application !== undefined) checkApplication(options.application);
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
+    throw invalid("signal must be an AbortSignal; pass controller.signal, not the controller.");
+  }
+}
+
+function checkDurability(floor: Durability, key: string, store: Store): void {
+  checkChoice("durability", floor, durabilities);
+  if (durabilities.indexOf(store.durability) >= durabilities.indexOf(floor)) return;
+  throw new HoldfastError(
+    "DURABILITY_UNAVAILABLE",
+    `"${key}" demands durability "${floor}", and the ${store.name} store offers "${store.durability}". ` +
+      "Use a more durable store, or lower the lock's durability option.",
+    { key },
+  );
+}
+
+function emitWarning(warning: HoldfastWarning): void {
+  process.emitWarning(warning.message, { type: "HoldfastWarning", code: warning.code });
+}

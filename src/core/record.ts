@@ -1,0 +1,386 @@
+/**
+ * The record machine: all that a lock is, as a pure, synchronous state machine over one key's record.
+ *
+ * A record is who holds the key and who waits for it. Stores apply these functions atomically and supply the time;
+ * nothing here reads a clock or does input or output. Every function first drops what has expired and grants what
+ * can be granted, so a record needs nobody to watch it. All of them cost O(log n) in holders and waiters.
+ *
+ * The rules, as docs/guarantees.md tells them:
+ *
+ * 1. A claim can be held when the weight of all held claims and its own is within its limit and all of theirs.
+ * 2. Only the head of the queue is ever granted: by priority, then by arrival. So nobody is starved or overtaken.
+ * 3. A claim lives until its last heartbeat plus its ttl, waiting or held alike. A heartbeat never shortens a life,
+ *    and being granted does not prolong one: a dead waiter must not hold for a whole ttl.
+ * 4. Asking again with the same id is the same claim. Renew and release compare the token of whoever asked last.
+ * 5. A grant's fence is above every earlier one of the record, and at least the store's stamp.
+ */
+import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
+import type {
+  AcquireAnswer,
+  ClaimRef,
+  ClaimRequest,
+  ClaimStatus,
+  HeldAnswer,
+  KeyStatus,
+  RefusalReason,
+  RefusedAnswer,
+  RenewAnswer,
+  RenewRef,
+  WaitingAnswer,
+} from "./store.ts";
+
+/** A claim inside a record. `fence` is 0 while it waits. */
+export interface RecordClaim {
+  readonly id: string;
+  token: string;
+  readonly weight: number;
+  readonly limit: number;
+  readonly priority: number;
+  ttlMs: number;
+  owner: string;
+  info: string;
+  application: string;
+  /** Counts up within the record, and orders claims of equal priority. */
+  readonly arrival: number;
+  fence: bigint;
+  acquiredAtMs: number;
+  expiresAtMs: number;
+  /** Where it stands in `held` or `waiting`. */
+  expirySlot: number;
+  /** Where it stands in `limits` or `queue`. */
+  rankSlot: number;
+}
+
+/** One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. */
+export interface LockRecord {
+  /** The fence of the latest grant. */
+  fence: bigint;
+  heldWeight: number;
+  arrivals: number;
+  /** Held claims, the next to expire first. */
+  readonly held: RecordClaim[];
+  /** Held claims, the tightest limit first. */
+  readonly limits: RecordClaim[];
+  /** Waiting claims, the next to expire first. */
+  readonly waiting: RecordClaim[];
+  /** Waiting claims, the next to be served first. */
+  readonly queue: RecordClaim[];
+  /** Claims by id, kept only while there are more than a look through the heaps is good for. */
+  byId: Map<string, RecordClaim> | undefined;
+}
+
+/** The circumstances of one operation, and what it caused besides its answer. */
+export interface Turn {
+  /** The store's time. Expiry is decided by it alone. */
+  readonly nowMs: number;
+  /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
+  readonly stamp: bigint;
+  /** Collects the claims that were granted, the asking one included: their owners want to know. */
+  readonly granted: RecordClaim[];
+}
+
+export function emptyRecord(): LockRecord {
+  return {
+    fence: 0n,
+    heldWeight: 0,
+    arrivals: 0,
+    held: [],
+    limits: [],
+    waiting: [],
+    queue: [],
+    byId: undefined,
+  };
+}
+
+/** Whether the record has no claim left, so that its key need not be kept. */
+export function isIdle(record: LockRecord): boolean {
+  return record.held.length === 0 && record.queue.length === 0;
+}
+
+/** Asks for a claim: held at once where the order allows, else queued (`wait`) or refused without a trace. */
+export function acquire(
+  record: LockRecord,
+  request: ClaimRequest,
+  maxWaiters: number,
+  turn: Turn,
+): AcquireAnswer {
+  settle(record, turn);
+  const known = findClaim(record, request.id);
+  if (known !== undefined) return acquireAgain(record, known, request, turn);
+
+  const claim = newClaim(record, request, turn.nowMs + request.ttlMs);
+  addWaiting(record, claim);
+  grantHead(record, turn);
+  if (claim.fence !== 0n) return heldAnswer(claim, turn);
+  // The queue was settled before this claim joined it, so taking the claim out again cannot let anybody else in.
+  if (!request.wait) return withdraw(record, claim, "contended");
+  if (record.queue.length > maxWaiters) return withdraw(record, claim, "queue-full");
+  return waitingAnswer(record, claim, turn);
+}
+
+function acquireAgain(
+  record: LockRecord,
+  claim: RecordClaim,
+  request: ClaimRequest,
+  turn: Turn,
+): AcquireAnswer {
+  if (
+    claim.weight !== request.weight ||
+    claim.limit !== request.limit ||
+    claim.priority !== request.priority
+  ) {
+    return refusals["id-reused"];
+  }
+  if (claim.token !== request.token) {
+    // Another caller takes the claim over. A new fence lets storage reject what the former one still writes.
+    claim.token = request.token;
+    if (claim.fence !== 0n) stampGrant(record, claim, turn);
+  }
+  claim.owner = request.owner;
+  claim.info = request.info;
+  claim.application = request.application;
+  claim.ttlMs = request.ttlMs;
+  prolong(record, claim, turn.nowMs + request.ttlMs);
+  if (claim.fence !== 0n) return heldAnswer(claim, turn);
+  if (request.wait) return waitingAnswer(record, claim, turn);
+  const refused = withdraw(record, claim, "contended");
+  grantHead(record, turn);
+  return refused;
+}
+
+/** A heartbeat: the claim, waiting or held, lives for its ttl (or the ttl asked for) from now on, if not longer. */
+export function renew(record: LockRecord, ref: RenewRef, turn: Turn): RenewAnswer {
+  settle(record, turn);
+  const claim = findOwn(record, ref);
+  if (claim === undefined) return gone;
+  prolong(record, claim, turn.nowMs + (ref.ttlMs ?? claim.ttlMs));
+  return claim.fence !== 0n ? heldAnswer(claim, turn) : waitingAnswer(record, claim, turn);
+}
+
+/** Removes the claim, waiting or held, and says whether it was there. */
+export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean {
+  settle(record, turn);
+  const claim = findOwn(record, ref);
+  if (claim === undefined) return false;
+  removeClaim(record, claim);
+  grantHead(record, turn);
+  return true;
+}
+
+/** Drops what has expired and grants what can be granted. */
+export function settle(record: LockRecord, turn: Turn): void {
+  dropExpired(record, record.held, turn.nowMs);
+  dropExpired(record, record.waiting, turn.nowMs);
+  grantHead(record, turn);
+}
+
+/** What an administrator sees. Changes nothing, so a claim whose turn has come is shown as waiting until it asks. */
+export function describe(record: LockRecord, key: string, nowMs: number, maxClaims: number): KeyStatus {
+  const alive = (claim: RecordClaim) => claim.expiresAtMs > nowMs;
+  const held = record.held.filter(alive).sort((a, b) => (a.fence < b.fence ? -1 : 1));
+  const waiting = record.queue.filter(alive).sort(byTurn);
+  const show = (claim: RecordClaim) => claimStatus(claim, nowMs);
+  return {
+    key,
+    fence: record.fence,
+    held: held.slice(0, maxClaims).map(show),
+    heldCount: held.length,
+    heldWeight: held.reduce((sum, claim) => sum + claim.weight, 0),
+    waiting: waiting.slice(0, maxClaims).map(show),
+    waitingCount: waiting.length,
+  };
+}
+
+function claimStatus(claim: RecordClaim, nowMs: number): ClaimStatus {
+  const { id, weight, limit, priority, ttlMs, owner, info, application } = claim;
+  const expiresInMs = claim.expiresAtMs - nowMs;
+  const common = { id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs };
+  return claim.fence === 0n
+    ? { ...common, state: "waiting" }
+    : { ...common, state: "held", fence: claim.fence, acquiredAtMs: claim.acquiredAtMs };
+}
+
+// Answers.
+
+const gone: RenewAnswer = { state: "gone" };
+
+const refusals: Record<RefusalReason, RefusedAnswer> = {
+  contended: { state: "refused", reason: "contended" },
+  "queue-full": { state: "refused", reason: "queue-full" },
+  "id-reused": { state: "refused", reason: "id-reused" },
+};
+
+function heldAnswer(claim: RecordClaim, turn: Turn): HeldAnswer {
+  return {
+    state: "held",
+    fence: claim.fence,
+    acquiredAtMs: claim.acquiredAtMs,
+    expiresInMs: claim.expiresAtMs - turn.nowMs,
+  };
+}
+
+/**
+ * The head asks again when the first holder could have expired. Those behind leave that to the head while it lives,
+ * so that a crash among thousands of waiters is noticed by one of them and not by all at once.
+ */
+function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): WaitingAnswer {
+  const head = record.queue[0] as RecordClaim;
+  const firstHeld = record.held[0] as RecordClaim;
+  const retryAtMs =
+    claim === head ? firstHeld.expiresAtMs : Math.max(firstHeld.expiresAtMs, head.expiresAtMs);
+  return {
+    state: "waiting",
+    expiresInMs: claim.expiresAtMs - turn.nowMs,
+    retryInMs: retryAtMs - turn.nowMs,
+  };
+}
+
+// Claims in and out of the record.
+
+/** How many claims are searched one by one before an index pays for its memory. */
+const SEARCHED_CLAIMS = 8;
+
+function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
+  if (record.byId !== undefined) return record.byId.get(id);
+  return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
+}
+
+function findOwn(record: LockRecord, ref: ClaimRef): RecordClaim | undefined {
+  const claim = findClaim(record, ref.id);
+  return ref.token === undefined || claim?.token === ref.token ? claim : undefined;
+}
+
+function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number): RecordClaim {
+  return {
+    id: request.id,
+    token: request.token,
+    weight: request.weight,
+    limit: request.limit,
+    priority: request.priority,
+    ttlMs: request.ttlMs,
+    owner: request.owner,
+    info: request.info,
+    application: request.application,
+    arrival: record.arrivals++,
+    fence: 0n,
+    acquiredAtMs: 0,
+    expiresAtMs,
+    expirySlot: 0,
+    rankSlot: 0,
+  };
+}
+
+/** @internal Adds a claim at its place: for the machine itself and for reading a stored record back. */
+export function addWaiting(record: LockRecord, claim: RecordClaim): void {
+  indexClaim(record, claim);
+  heapInsert(record.waiting, claim, byExpiry);
+  heapInsert(record.queue, claim, byTurnOrder);
+}
+
+/** @internal */
+export function addHeld(record: LockRecord, claim: RecordClaim): void {
+  indexClaim(record, claim);
+  hold(record, claim);
+}
+
+function hold(record: LockRecord, claim: RecordClaim): void {
+  record.heldWeight += claim.weight;
+  heapInsert(record.held, claim, byExpiry);
+  heapInsert(record.limits, claim, byLimit);
+}
+
+function indexClaim(record: LockRecord, claim: RecordClaim): void {
+  if (record.byId !== undefined) {
+    record.byId.set(claim.id, claim);
+  } else if (record.held.length + record.queue.length >= SEARCHED_CLAIMS) {
+    record.byId = new Map();
+    for (const other of record.held) record.byId.set(other.id, other);
+    for (const other of record.queue) record.byId.set(other.id, other);
+    record.byId.set(claim.id, claim);
+  }
+}
+
+function removeClaim(record: LockRecord, claim: RecordClaim): void {
+  record.byId?.delete(claim.id);
+  if (claim.fence === 0n) {
+    leaveQueue(record, claim);
+  } else {
+    record.heldWeight -= claim.weight;
+    heapRemove(record.held, claim, byExpiry);
+    heapRemove(record.limits, claim, byLimit);
+  }
+}
+
+function leaveQueue(record: LockRecord, claim: RecordClaim): void {
+  heapRemove(record.waiting, claim, byExpiry);
+  heapRemove(record.queue, claim, byTurnOrder);
+}
+
+function withdraw(record: LockRecord, claim: RecordClaim, reason: RefusalReason): RefusedAnswer {
+  removeClaim(record, claim);
+  return refusals[reason];
+}
+
+function prolong(record: LockRecord, claim: RecordClaim, expiresAtMs: number): void {
+  // Never shortened: a client may be counting on an answer that promised more.
+  if (expiresAtMs <= claim.expiresAtMs) return;
+  claim.expiresAtMs = expiresAtMs;
+  heapUpdate(claim.fence === 0n ? record.waiting : record.held, claim, byExpiry);
+}
+
+function dropExpired(record: LockRecord, heap: RecordClaim[], nowMs: number): void {
+  for (let next = heap[0]; next !== undefined && next.expiresAtMs <= nowMs; next = heap[0]) {
+    removeClaim(record, next);
+  }
+}
+
+// Grants.
+
+function grantHead(record: LockRecord, turn: Turn): void {
+  for (let head = record.queue[0]; head !== undefined && fits(record, head); head = record.queue[0]) {
+    leaveQueue(record, head);
+    stampGrant(record, head, turn);
+    hold(record, head);
+    turn.granted.push(head);
+  }
+}
+
+function fits(record: LockRecord, claim: RecordClaim): boolean {
+  const tightest = record.limits[0];
+  const limit = tightest === undefined ? claim.limit : Math.min(claim.limit, tightest.limit);
+  return record.heldWeight + claim.weight <= limit;
+}
+
+function stampGrant(record: LockRecord, claim: RecordClaim, turn: Turn): void {
+  const next = record.fence + 1n;
+  // biome-ignore lint/complexity/useMathMinMax: these are bigints.
+  record.fence = next > turn.stamp ? next : turn.stamp;
+  claim.fence = record.fence;
+  claim.acquiredAtMs = turn.nowMs;
+}
+
+// Orders.
+
+/** The order of service. @internal */
+export function byTurn(a: RecordClaim, b: RecordClaim): number {
+  return b.priority - a.priority || a.arrival - b.arrival;
+}
+
+const rank = {
+  slotOf: (claim: RecordClaim) => claim.rankSlot,
+  setSlot: (claim: RecordClaim, slot: number) => {
+    claim.rankSlot = slot;
+  },
+};
+
+const byTurnOrder: HeapOrder<RecordClaim> = { ...rank, before: (a, b) => byTurn(a, b) < 0 };
+
+const byLimit: HeapOrder<RecordClaim> = { ...rank, before: (a, b) => a.limit < b.limit };
+
+const byExpiry: HeapOrder<RecordClaim> = {
+  before: (a, b) => a.expiresAtMs < b.expiresAtMs,
+  slotOf: (claim) => claim.expirySlot,
+  setSlot: (claim, slot) => {
+    claim.expirySlot = slot;
+  },
+};

@@ -1,0 +1,142 @@
+/**
+ * The bounds of everything that a caller can send, and the checks that hold them. Bad values are rejected with an
+ * error that names the field, the value and the range; nothing is corrected silently.
+ */
+import { HoldfastError } from "./errors.ts";
+import { type ClaimRequest, type LookQuery, type RenewRef, UNLIMITED } from "./store.ts";
+
+export const bounds = {
+  /** Bytes of UTF-8. */
+  keyBytes: 512,
+  idBytes: 128,
+  infoBytes: 1_024,
+  applicationBytes: 256,
+  ownerBytes: 256,
+  /** Below this, a garbage collection or a slow round trip would cost the lease. */
+  minTtlMs: 10,
+  maxTtlMs: 86_400_000,
+  maxPriority: 65_535,
+  /** The most permits a semaphore may have. */
+  maxPermits: 1_000_000_000,
+  /** Waiters per key, unless a store is told otherwise. */
+  defaultMaxWaiters: 10_000,
+  /** Keys on one page of a listing. */
+  maxPageKeys: 1_000,
+  /** Claims shown of one key. */
+  maxShownClaims: 10_000,
+} as const;
+
+/** A key: 1 to 512 bytes of UTF-8 without control characters. */
+export function checkKey(key: string): string {
+  return checkText("key", key, 1, bounds.keyBytes);
+}
+
+/** A prefix of keys, possibly empty. */
+export function checkPrefix(prefix: string): string {
+  return checkText("prefix", prefix, 0, bounds.keyBytes);
+}
+
+export function checkId(id: string): string {
+  return checkText("id", id, 1, bounds.idBytes);
+}
+
+export function checkTtl(ttlMs: number, name = "ttlMs"): number {
+  return checkInteger(name, ttlMs, bounds.minTtlMs, bounds.maxTtlMs);
+}
+
+export function checkPriority(priority: number): number {
+  return checkInteger("priority", priority, 0, bounds.maxPriority);
+}
+
+export function checkInfo(info: string): string {
+  return checkText("info", info, 0, bounds.infoBytes);
+}
+
+export function checkApplication(application: string): string {
+  return checkText("application", application, 0, bounds.applicationBytes);
+}
+
+/** All of a request, for a store that cannot know who made it. */
+export function checkRequest(request: ClaimRequest): void {
+  checkKey(request.key);
+  checkId(request.id);
+  checkText("token", request.token, 1, bounds.idBytes);
+  if (request.limit !== UNLIMITED) checkInteger("limit", request.limit, 1, bounds.maxPermits);
+  checkInteger("weight", request.weight, 1, Math.min(request.limit, bounds.maxPermits));
+  checkPriority(request.priority);
+  checkTtl(request.ttlMs);
+  checkText("owner", request.owner, 0, bounds.ownerBytes);
+  checkInfo(request.info);
+  checkApplication(request.application);
+}
+
+/** A reference to a claim, with or without a ttl to ask for. */
+export function checkRenewRef(ref: RenewRef): void {
+  checkKey(ref.key);
+  checkId(ref.id);
+  if (ref.token !== undefined) checkText("token", ref.token, 1, bounds.idBytes);
+  if (ref.ttlMs !== undefined) checkTtl(ref.ttlMs);
+}
+
+export function checkQuery(query: LookQuery): void {
+  checkInteger("maxClaims", query.maxClaims, 0, bounds.maxShownClaims);
+  if ("key" in query) {
+    checkKey(query.key);
+  } else {
+    checkPrefix(query.prefix);
+    checkInteger("limit", query.limit, 1, bounds.maxPageKeys);
+  }
+}
+
+/** A whole number within a range. */
+export function checkInteger(name: string, value: number, min: number, max: number): number {
+  if (Number.isInteger(value) && value >= min && value <= max) return value;
+  throw invalid(`${name} must be a whole number from ${min} to ${max}, not ${show(value)}.`);
+}
+
+/** A number of milliseconds, 0 or more; `Infinity` stands for without end. */
+export function checkDuration(name: string, value: number): number {
+  if (typeof value === "number" && value >= 0) return value;
+  throw invalid(`${name} must be 0 or more milliseconds (Infinity for no end), not ${show(value)}.`);
+}
+
+/** One of a few words. */
+export function checkChoice<T extends string>(name: string, value: T, choices: readonly T[]): T {
+  if (choices.includes(value)) return value;
+  throw invalid(`${name} must be one of ${choices.map(show).join(", ")}, not ${show(value)}.`);
+}
+
+export function checkBoolean(name: string, value: boolean): boolean {
+  if (typeof value === "boolean") return value;
+  throw invalid(`${name} must be true or false, not ${show(value)}.`);
+}
+
+export function invalid(message: string, key?: string): HoldfastError {
+  return new HoldfastError("INVALID_ARGUMENT", message, { key });
+}
+
+function checkText(name: string, value: string, minBytes: number, maxBytes: number): string {
+  if (typeof value !== "string") throw invalid(`${name} must be a string, not ${show(value)}.`);
+  // A UTF-16 unit is at most three bytes of UTF-8, so short texts need no counting.
+  const long = value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes;
+  if (long || value.length < minBytes) {
+    throw invalid(
+      `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
+    );
+  }
+  if (unprintable.test(value)) {
+    throw invalid(`${name} must be well-formed text without control characters, not ${show(value)}.`);
+  }
+  return value;
+}
+
+/** Control characters, and lone halves of a surrogate pair, which UTF-8 cannot carry. */
+const unprintable = /[\p{Cc}\p{Cs}]/u;
+
+/** A value as a message shows it: whole when short, its beginning otherwise. */
+function show(value: unknown): string {
+  if (typeof value !== "string") {
+    return typeof value === "object" && value !== null ? "an object" : String(value);
+  }
+  return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+}

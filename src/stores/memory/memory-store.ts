@@ -1,0 +1,231 @@
+import {
+  type AcquireAnswer,
+  acquire,
+  bounds,
+  type ClaimRef,
+  type ClaimRequest,
+  type Clock,
+  checkInteger,
+  checkQuery,
+  checkRenewRef,
+  checkRequest,
+  describe,
+  emptyRecord,
+  type GrantListener,
+  HoldfastError,
+  invalid,
+  isIdle,
+  type KeyStatus,
+  type LockRecord,
+  type LookPage,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+  release,
+  renew,
+  type Store,
+  settle,
+  systemClock,
+  type Turn,
+  type Unsubscribe,
+} from "../../core/index.ts";
+
+export interface MemoryStoreOptions {
+  /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
+  readonly maxWaiters?: number;
+  /** Where time comes from. Default: this machine. */
+  readonly clock?: Clock;
+}
+
+/**
+ * A store in the memory of this process: for one process, for tests, and inside the server.
+ *
+ * Its claims and fences end with the process (durability `ephemeral`). Fences still grow across restarts, as long as
+ * the machine's wall clock does. Expiry runs on the monotonic clock, so setting the wall clock changes nothing.
+ *
+ * @example
+ * const locks = createLocks(memoryStore());
+ */
+export function memoryStore(options: MemoryStoreOptions = {}): Store {
+  return new MemoryStore(options);
+}
+
+/** One key's record, and its place among all that were ever created, which is the order of listing. */
+interface Entry {
+  readonly key: string;
+  readonly serial: number;
+  readonly record: LockRecord;
+}
+
+/** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
+const EXAMINED_PER_PAGE = 10_000;
+
+class MemoryStore implements Store {
+  readonly name = "memory";
+  readonly durability = "ephemeral";
+  readonly counts = true;
+  readonly #clock: Clock;
+  readonly #maxWaiters: number;
+  /** Turns the monotonic clock into wall time that never jumps. */
+  readonly #wallOffsetMs: number;
+  readonly #entries = new Map<string, Entry>();
+  readonly #listeners = new Map<string, GrantListener>();
+  #serial = 0;
+  #lastStamp = 0;
+  #sweep: Iterator<Entry> | undefined;
+  #pages: { readonly cursor: string; readonly rest: Iterator<Entry> } | undefined;
+  /** Grants to push, by owner; told together at the end of the current turn of the event loop. */
+  #pushes = new Map<string, ClaimRef[]>();
+  #closed = false;
+
+  constructor(options: MemoryStoreOptions) {
+    this.#clock = options.clock ?? systemClock;
+    this.#maxWaiters = checkInteger(
+      "maxWaiters",
+      options.maxWaiters ?? bounds.defaultMaxWaiters,
+      0,
+      1_000_000,
+    );
+    this.#wallOffsetMs = this.#clock.wallMs() - this.#clock.monotonicMs();
+  }
+
+  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    checkRequest(request);
+    const turn = this.#nextTurn();
+    const entry = this.#entries.get(request.key) ?? this.#create(request.key, turn);
+    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
+    this.#finish(entry, turn, request.id);
+    return answer;
+  }
+
+  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    return refs.map((ref) => {
+      const entry = this.#entries.get(ref.key);
+      if (entry === undefined) return { state: "gone" };
+      const answer = renew(entry.record, ref, turn);
+      this.#finish(entry, turn, ref.id);
+      return answer;
+    });
+  }
+
+  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    return refs.map((ref) => {
+      const entry = this.#entries.get(ref.key);
+      if (entry === undefined) return false;
+      const released = release(entry.record, ref, turn);
+      this.#finish(entry, turn, ref.id);
+      return released;
+    });
+  }
+
+  async look(query: LookQuery): Promise<LookPage> {
+    checkQuery(query);
+    const { nowMs } = this.#nextTurn();
+    if ("prefix" in query) return this.#page(query, nowMs);
+    const record = this.#entries.get(query.key)?.record ?? emptyRecord();
+    return { keys: [describe(record, query.key, nowMs, query.maxClaims)] };
+  }
+
+  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+    this.#listeners.set(owner, listener);
+    return () => {
+      if (this.#listeners.get(owner) === listener) this.#listeners.delete(owner);
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#entries.clear();
+    this.#listeners.clear();
+    this.#sweep = undefined;
+    this.#pages = undefined;
+  }
+
+  #nextTurn(): Turn {
+    if (this.#closed) throw new HoldfastError("CLOSED", "The memory store is closed. Create another one.");
+    const now = this.#clock.monotonicMs() + this.#wallOffsetMs;
+    // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
+    this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));
+    return { nowMs: Math.floor(now), stamp: BigInt(this.#lastStamp), granted: [] };
+  }
+
+  #create(key: string, turn: Turn): Entry {
+    // Two records are looked at for each one created, so records whose claims all expired cannot pile up, and no
+    // operation ever pays for sweeping them all.
+    this.#sweepOne(turn);
+    this.#sweepOne(turn);
+    const entry: Entry = { key, serial: ++this.#serial, record: emptyRecord() };
+    this.#entries.set(key, entry);
+    return entry;
+  }
+
+  #sweepOne(turn: Turn): void {
+    this.#sweep ??= this.#entries.values();
+    const next = this.#sweep.next();
+    if (next.done) {
+      this.#sweep = undefined;
+      return;
+    }
+    settle(next.value.record, turn);
+    this.#finish(next.value, turn, undefined);
+  }
+
+  /** Drops the record when nothing is left of it, and tells the owners of what was granted, but not who asked. */
+  #finish(entry: Entry, turn: Turn, askedId: string | undefined): void {
+    if (isIdle(entry.record)) this.#entries.delete(entry.key);
+    if (turn.granted.length === 0) return;
+    for (const claim of turn.granted) {
+      if (claim.id !== askedId) this.#push(claim.owner, { key: entry.key, id: claim.id });
+    }
+    turn.granted.length = 0;
+  }
+
+  #push(owner: string, ref: ClaimRef): void {
+    if (!this.#listeners.has(owner)) return;
+    if (this.#pushes.size === 0) queueMicrotask(() => this.#deliver());
+    const refs = this.#pushes.get(owner);
+    if (refs === undefined) this.#pushes.set(owner, [ref]);
+    else refs.push(ref);
+  }
+
+  #deliver(): void {
+    const pushes = this.#pushes;
+    this.#pushes = new Map();
+    for (const [owner, refs] of pushes) this.#listeners.get(owner)?.(refs);
+  }
+
+  #page(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
+    const rest = this.#resume(query.cursor);
+    const keys: KeyStatus[] = [];
+    let cursor = "";
+    for (let examined = 0; examined < EXAMINED_PER_PAGE && keys.length < query.limit; examined++) {
+      const next = rest.next();
+      if (next.done) return { keys };
+      cursor = String(next.value.serial);
+      if (!next.value.key.startsWith(query.prefix)) continue;
+      const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
+      if (status.heldCount + status.waitingCount > 0) keys.push(status);
+    }
+    this.#pages = { cursor, rest };
+    return { keys, cursor };
+  }
+
+  /** Goes on where the last page ended, or finds the place again when another listing came in between. */
+  #resume(cursor: string | undefined): Iterator<Entry> {
+    if (cursor !== undefined && cursor === this.#pages?.cursor) return this.#pages.rest;
+    const rest = this.#entries.values();
+    if (cursor === undefined) return rest;
+    if (!/^\d{1,16}$/.test(cursor)) throw invalid(`cursor must come from the page before, not "${cursor}".`);
+    return entriesAfter(Number(cursor), rest);
+  }
+}
+
+function* entriesAfter(serial: number, entries: Iterable<Entry>): Generator<Entry> {
+  for (const entry of entries) {
+    if (entry.serial > serial) yield entry;
+  }
+}

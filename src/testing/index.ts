@@ -1,0 +1,1 @@
+export { ManualClock, settled } from "./manual-clock.ts";

@@ -1,0 +1,18 @@
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vitest/config";
+
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+
+export default defineConfig({
+  resolve: {
+    alias: [
+      { find: /^holdfast$/, replacement: here("./src/index.ts") },
+      { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
+    ],
+  },
+  test: {
+    include: ["test/**/*.test.ts"],
+    // A hung promise is a failure that names its test, not a run that never ends.
+    testTimeout: 20_000,
+  },
+});
