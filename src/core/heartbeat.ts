@@ -13,7 +13,7 @@ import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
-import type { ClaimRef, RenewRef, Store, Unsubscribe } from "./store.ts";
+import type { ClaimRef, ClaimRequest, RenewRef, Store, Unsubscribe } from "./store.ts";
 
 /** What a client has done so far and what it has open, for metrics. */
 export interface LocksStats {
@@ -37,8 +37,14 @@ export interface LocksStats {
   skipped: number;
 }
 
+/** The slot of a claim that is not in the heap. */
+export const UNTRACKED = -1;
+
 /** The most claims in one call, so that no single request blocks the store or grows without bound. */
 const MAX_BATCH = 1_000;
+
+/** How many pushes for unknown claims are remembered. Forgetting one costs at most the time to the next heartbeat. */
+const MAX_EARLY_GRANTS = 1_000;
 
 /** The furthest ahead a timer is set. Node turns a longer one than 24.8 days into none at all. */
 const MAX_TIMER_MS = 3_600_000;
@@ -61,8 +67,12 @@ export class Heartbeat {
     skipped: 0,
   };
   readonly #claims: LiveClaim[] = [];
-  /** Claims that a grant may be pushed for, and all with an id of the caller's. */
-  readonly #byName = new Map<string, LiveClaim>();
+  /** The claims that wait in a queue, by name: grants are pushed for these. */
+  readonly #waiting = new Map<string, LiveClaim>();
+  /** Names that a grant was pushed for before anything was known of their waiting. */
+  readonly #earlyGrants = new Set<string>();
+  /** Names of open claims whose id the caller chose. */
+  readonly #reserved = new Set<string>();
   readonly #background = new Set<Promise<unknown>>();
   readonly #unsubscribe: Unsubscribe;
   #discards: ClaimRef[] = [];
@@ -80,39 +90,46 @@ export class Heartbeat {
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
-  track(claim: LiveClaim): void {
-    heapInsert(this.#claims, claim, byDue);
-    this.#arm();
-  }
-
-  /** Puts a claim right after its `dueMs` has changed. */
-  reschedule(claim: LiveClaim): void {
-    heapUpdate(this.#claims, claim, byDue);
+  /** Takes a claim in, or puts it right after its `dueMs` has changed. */
+  schedule(claim: LiveClaim): void {
+    if (claim.slot === UNTRACKED) heapInsert(this.#claims, claim, byDue);
+    else heapUpdate(this.#claims, claim, byDue);
     this.#arm();
   }
 
   untrack(claim: LiveClaim): void {
     heapRemove(this.#claims, claim, byDue);
+    claim.slot = UNTRACKED;
     if (this.#claims.length === 0) this.#idle?.resolve();
   }
 
-  /** Makes a claim known by name, for pushed grants. Two open claims of one name would be one claim in the store. */
-  enlist(claim: LiveClaim): void {
-    const name = nameOf(claim.request);
-    if (this.#byName.has(name)) {
+  /** Reserves an id that the caller chose: two open claims of one id on one key would be one claim in the store. */
+  reserve(request: ClaimRequest): void {
+    const name = claimName(request);
+    if (this.#reserved.has(name)) {
       throw new HoldfastError(
         "INVALID_ARGUMENT",
-        `id "${claim.request.id}" is in use by an open claim of this client on "${claim.request.key}". ` +
+        `id "${request.id}" is in use by an open claim of this client on "${request.key}". ` +
           "Release that one first, or ask with another id.",
-        { key: claim.request.key },
+        { key: request.key },
       );
     }
-    this.#byName.set(name, claim);
+    this.#reserved.add(name);
   }
 
-  unlist(claim: LiveClaim): void {
-    const name = nameOf(claim.request);
-    if (this.#byName.get(name) === claim) this.#byName.delete(name);
+  unreserve(request: ClaimRequest): void {
+    this.#reserved.delete(claimName(request));
+  }
+
+  /** From now on a grant of this claim may be pushed. Whether one was, before the store's answer arrived. */
+  expectGrant(claim: LiveClaim): boolean {
+    const name = claimName(claim.request);
+    this.#waiting.set(name, claim);
+    return this.#earlyGrants.delete(name);
+  }
+
+  expectNoGrant(claim: LiveClaim): void {
+    this.#waiting.delete(claimName(claim.request));
   }
 
   /** While somebody waits, the process must not end for want of anything else to do. */
@@ -122,12 +139,14 @@ export class Heartbeat {
   }
 
   /**
-   * Does what is overdue before anything else happens. Whatever wakes this client calls it first, so that after a
-   * blocked event loop a lost lease is told before an answer or a push is acted upon.
+   * Does what is overdue before anything else happens, and tells the time. Whatever wakes this client calls it first,
+   * so that after a blocked event loop a lost lease is told before an answer or a push is acted upon.
    */
-  catchUp(nowMs: number): void {
+  wake(): number {
+    const nowMs = this.clock.monotonicMs();
     const next = this.#claims[0];
     if (next !== undefined && next.dueMs <= nowMs) this.#run(nowMs);
+    return nowMs;
   }
 
   /** Removes a claim that nobody waits for any more. Left to the ttl when the store does not answer. */
@@ -145,7 +164,10 @@ export class Heartbeat {
   /** Sends a heartbeat for each claim, right now. */
   renew(claims: readonly LiveClaim[], nowMs: number): void {
     for (let from = 0; from < claims.length; from += MAX_BATCH) {
-      void this.#sendRenewals(claims.slice(from, from + MAX_BATCH), nowMs);
+      this.#sendRenewals(
+        from === 0 && claims.length <= MAX_BATCH ? claims : claims.slice(from, from + MAX_BATCH),
+        nowMs,
+      );
     }
   }
 
@@ -188,18 +210,26 @@ export class Heartbeat {
     }
   }
 
-  async #sendRenewals(claims: readonly LiveClaim[], sentMs: number): Promise<void> {
+  #sendRenewals(claims: readonly LiveClaim[], sentMs: number): void {
     this.stats.renewals += claims.length;
     const refs = claims.map((claim) => claim.renewalSent(sentMs));
-    const answers = await this.store.renew(refs).catch((error: unknown) => HoldfastError.from(error));
-    this.catchUp(this.clock.monotonicMs());
-    for (const [index, claim] of claims.entries()) {
-      const ref = refs[index] as RenewRef;
-      const answer = answers instanceof HoldfastError ? answers : answers[index];
-      if (answer instanceof HoldfastError) claim.requestFailed(ref, answer);
-      else if (answer === undefined) claim.requestFailed(ref, new Error("it left a heartbeat unanswered"));
-      else claim.renewalAnswered(ref, sentMs, answer);
-    }
+    this.store.renew(refs).then(
+      (answers) => {
+        const nowMs = this.wake();
+        claims.forEach((claim, index) => {
+          const answer = answers[index];
+          const ref = refs[index] as RenewRef;
+          if (answer === undefined) claim.requestFailed(ref, new Error("it left a heartbeat unanswered"));
+          else claim.renewalAnswered(ref, sentMs, nowMs, answer);
+        });
+      },
+      (error: unknown) => {
+        this.wake();
+        claims.forEach((claim, index) => {
+          claim.requestFailed(refs[index] as RenewRef, error);
+        });
+      },
+    );
   }
 
   async #sendDiscards(): Promise<void> {
@@ -211,14 +241,21 @@ export class Heartbeat {
   }
 
   #onGrant(refs: readonly ClaimRef[]): void {
-    const nowMs = this.clock.monotonicMs();
-    this.catchUp(nowMs);
+    const nowMs = this.wake();
     const granted: LiveClaim[] = [];
     for (const ref of refs) {
-      const claim = this.#byName.get(nameOf(ref));
-      if (claim?.grantHinted()) granted.push(claim);
+      const name = claimName(ref);
+      const claim = this.#waiting.get(name);
+      if (claim !== undefined) granted.push(claim);
+      else this.#rememberEarly(name);
     }
     this.renew(granted, nowMs);
+  }
+
+  /** A push can overtake the answer that says "waiting". Most such are for claims that are over, so few are kept. */
+  #rememberEarly(name: string): void {
+    if (this.#earlyGrants.size >= MAX_EARLY_GRANTS) this.#earlyGrants.clear();
+    this.#earlyGrants.add(name);
   }
 
   #run(nowMs: number): void {
@@ -249,7 +286,7 @@ export class Heartbeat {
     this.#timer = this.clock.setTimer(delayMs, () => {
       this.#timer = undefined;
       this.#timerAtMs = Number.POSITIVE_INFINITY;
-      this.catchUp(this.clock.monotonicMs());
+      this.wake();
       this.#arm();
     });
     this.#timer.keepAlive(this.#pending > 0);
@@ -257,7 +294,7 @@ export class Heartbeat {
 }
 
 /** The name of a claim within a client. Neither part can contain a line break. */
-function nameOf(ref: ClaimRef): string {
+function claimName(ref: ClaimRef): string {
   return `${ref.id}\n${ref.key}`;
 }
 

@@ -21,13 +21,11 @@ export interface ReleaseOptions {
 export class Lease implements AsyncDisposable {
   readonly key: string;
   readonly #claim: LiveClaim;
-  readonly #releaseFailed: (key: string, cause: unknown) => void;
 
   /** @internal */
-  constructor(claim: LiveClaim, releaseFailed: (key: string, cause: unknown) => void) {
+  constructor(claim: LiveClaim) {
     this.key = claim.request.key;
     this.#claim = claim;
-    this.#releaseFailed = releaseFailed;
     claim.handOutTo(this);
   }
 
@@ -80,15 +78,8 @@ export class Lease implements AsyncDisposable {
    * released before, so it is safe to call twice. Never frees somebody else's lock. Rejects with
    * `STORE_UNAVAILABLE` when the store does not confirm in time; the ttl then ends the lease.
    */
-  async release(options: ReleaseOptions = {}): Promise<boolean> {
-    if (options.mustHold === true) this.assertHeld();
-    const released = await this.#claim.release();
-    if (!released && options.mustHold === true) {
-      throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
-        key: this.key,
-      });
-    }
-    return released;
+  release(options?: ReleaseOptions): Promise<boolean> {
+    return options?.mustHold === true ? this.#releaseHeld() : this.#claim.release();
   }
 
   /**
@@ -109,7 +100,19 @@ export class Lease implements AsyncDisposable {
     try {
       await this.#claim.release();
     } catch (error) {
-      this.#releaseFailed(this.key, error);
+      this.#claim.warn(
+        "RELEASE_FAILED",
+        `"${this.key}" could not be released; its ttl ends the lease.`,
+        error,
+      );
     }
+  }
+
+  async #releaseHeld(): Promise<boolean> {
+    this.assertHeld();
+    if (await this.#claim.release()) return true;
+    throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
+      key: this.key,
+    });
   }
 }

@@ -19,8 +19,8 @@ import {
   type LossReason,
   StoreUnavailableError,
 } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import type { LockSettings } from "./options.ts";
+import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
+import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -63,6 +63,10 @@ const FIRST_RETRY_MS = 20;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
+const none: readonly never[] = [];
+
+const no = () => false;
+
 /** A call of `extend` that waits for a heartbeat to prove what it asked for. */
 interface Extension extends Deferred<void> {
   readonly ttlMs: number;
@@ -78,18 +82,19 @@ export class LiveClaim {
   /** How much earlier it may be done, so that heartbeats travel together. */
   earlyMs = 0;
   /** The place in the heartbeat's heap. */
-  slot = 0;
+  slot = UNTRACKED;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
   readonly #waitMs: number;
+  #namedByCaller: boolean;
   #phase: Phase = "asking";
   /** Whether there has been a lease. From then on there is no caller left to give up towards. */
   #everHeld = false;
   #provenUntilMs = 0;
-  #waitUntilMs = NEVER;
   #holdUntilMs = NEVER;
-  #leaveUntilMs = NEVER;
+  /** When asking, waiting or leaving ends by itself. */
+  #giveUpMs = NEVER;
   /** When to ask, renew or release next, if no answer comes before. */
   #attemptMs = NEVER;
   #attemptEarlyMs = 0;
@@ -99,23 +104,32 @@ export class LiveClaim {
   #unansweredSinceMs = NEVER;
   #attempts = 0;
   #lastError: unknown;
-  /** A grant was pushed before the answer that says "waiting" arrived. */
-  #hinted = false;
   #keepsAlive = false;
   #loss: LeaseLostError | undefined;
   #released = false;
   #version = 0;
-  #verdict: Deferred<Verdict> | undefined;
-  #departure: Deferred<boolean> | undefined;
+  #verdict: Omit<Deferred<Verdict>, "promise"> | undefined;
+  #departure: Promise<boolean> | undefined;
+  #departed: Omit<Deferred<boolean>, "promise"> | undefined;
+  #wasHeld = false;
   #controller: AbortController | undefined;
   #extensions: Extension[] | undefined;
   #change: Deferred<void> | undefined;
+  #lease: object | undefined;
+  #watched = false;
 
-  constructor(heartbeat: Heartbeat, settings: LockSettings, request: ClaimRequest, waitMs: number) {
+  constructor(
+    heartbeat: Heartbeat,
+    settings: LockSettings,
+    request: ClaimRequest,
+    waitMs: number,
+    namedByCaller: boolean,
+  ) {
     this.#heartbeat = heartbeat;
     this.#settings = settings;
     this.request = request;
     this.#waitMs = waitMs;
+    this.#namedByCaller = namedByCaller;
   }
 
   // What the application asks for, through Lock and Lease.
@@ -123,14 +137,13 @@ export class LiveClaim {
   /** Asks the store, and waits in its queue if the request says so. */
   start(): Promise<Verdict> {
     const nowMs = this.#now();
-    this.#heartbeat.enlist(this);
+    if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
-    if (this.request.wait) this.#waitUntilMs = nowMs + this.#waitMs;
-    this.#verdict = deferred();
-    const { promise } = this.#verdict;
-    this.#heartbeat.track(this);
-    this.#ask(nowMs);
-    return promise;
+    if (this.request.wait) this.#giveUpMs = nowMs + this.#waitMs;
+    return new Promise((resolve, reject) => {
+      this.#verdict = { resolve, reject };
+      this.#ask(nowMs);
+    });
   }
 
   /** Gives up asking or waiting; `start` rejects with the reason once the claim is gone. Too late once held. */
@@ -139,9 +152,12 @@ export class LiveClaim {
     if (!this.#everHeld) this.#giveUp(reason);
   }
 
-  /** Reports and ends the claim when its lease is garbage-collected before it was released. */
+  /**
+   * The lease that the application has of this claim. From the first heartbeat on it is only watched, and ends the
+   * claim when it is garbage-collected. Watching is dear, and most leases are released before a heartbeat is due.
+   */
   handOutTo(lease: object): void {
-    if (this.#phase !== "ended") unreleased.register(lease, this, this);
+    if (this.#phase !== "ended") this.#lease = lease;
   }
 
   get held(): boolean {
@@ -163,7 +179,7 @@ export class LiveClaim {
     return {
       id: this.request.id,
       fence: this.fence,
-      expiresAtMs: this.#heartbeat.clock.wallMs() + this.#provenUntilMs - nowMs,
+      expiresAtMs: this.#heartbeat.clock.wallMs() + Math.min(this.#provenUntilMs, this.#holdUntilMs) - nowMs,
       held,
       lost: held ? undefined : this.#loss?.reason,
       released: this.#released,
@@ -210,34 +226,29 @@ export class LiveClaim {
   }
 
   /** Ends the claim, and everything that keeps it alive first. Whether it was still held; false when it was over. */
-  async release(): Promise<boolean> {
+  release(): Promise<boolean> {
     const nowMs = this.#now();
     this.#expireIfOverdue(nowMs);
-    if (this.#phase === "ended") return false;
-    if (this.#departure !== undefined) {
-      // Whoever released first hears how it went.
-      await this.#departure.promise.catch(() => false);
-      return false;
-    }
-    const wasHeld = this.#phase === "held";
+    if (this.#phase === "ended") return Promise.resolve(false);
+    // Whoever released first hears how it went.
+    if (this.#departure !== undefined) return this.#departure.then(no, no);
     this.#released = true;
     this.#heartbeat.stats.released++;
-    const removed = await this.#depart(nowMs + this.#heartbeat.settings.requestTimeoutMs);
-    return wasHeld && removed;
+    return this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
   }
 
   /** Ends the claim because the client closes, and tells whoever still counts on it. */
   async shutDown(): Promise<void> {
-    if (this.#phase === "held") {
+    if (this.#everHeld && !this.over) {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
-      this.#heartbeat.stats.lost++;
-      void this.#depart(this.#now() + GOODBYE_MS);
+      if (this.#phase === "held") this.#heartbeat.stats.lost++;
+      void this.#depart(this.#now(), GOODBYE_MS);
       this.#controller?.abort(loss);
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
       this.#giveUp(closedError(this.request.key));
     }
-    await this.#departure?.promise;
+    await this.#departure;
   }
 
   // What the heartbeat tells.
@@ -251,12 +262,12 @@ export class LiveClaim {
   fallDue(nowMs: number): "renew" | undefined {
     switch (this.#phase) {
       case "asking":
-        if (nowMs >= this.#waitUntilMs) this.#giveUp(this.#timedOut());
+        if (nowMs >= this.#giveUpMs) this.#giveUp(this.#timedOut());
         else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
         else this.#ask(nowMs);
         return;
       case "waiting":
-        if (nowMs >= this.#waitUntilMs) this.#giveUp(this.#timedOut());
+        if (nowMs >= this.#giveUpMs) this.#giveUp(this.#timedOut());
         else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
         else return "renew";
         return;
@@ -267,7 +278,7 @@ export class LiveClaim {
         else this.#giveUpExtensions(nowMs);
         return;
       case "leaving":
-        if (nowMs >= this.#leaveUntilMs) this.#departed(this.#unavailable());
+        if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#unavailable());
         else this.#sendRelease(nowMs);
         return;
       case "ended":
@@ -275,25 +286,19 @@ export class LiveClaim {
     }
   }
 
-  /** A push says that this claim may have been granted. Whether to ask the store right away. */
-  grantHinted(): boolean {
-    // The answer to the acquire itself is still on its way and may be older than the grant.
-    if (this.#phase === "asking") this.#hinted = true;
-    return this.#phase === "waiting";
-  }
-
   /** A heartbeat goes out. Returns what it asks for. */
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
+    if (this.#lease !== undefined) this.#watchLease(this.#lease);
     if (this.#extensions === undefined) return this.request;
     const ttlMs = Math.max(this.request.ttlMs, ...this.#extensions.map((extension) => extension.ttlMs));
     return { ...this.request, ttlMs };
   }
 
-  renewalAnswered(ref: ClaimRef, sentMs: number, answer: RenewAnswer): void {
+  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
     if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(sentMs, answer);
-    else if (answer.state === "waiting") this.#queued(sentMs, answer);
+    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
     else if (sentMs >= this.#askedMs) this.#gone();
   }
@@ -315,18 +320,15 @@ export class LiveClaim {
     const request = this.request;
     const heartbeat = this.#heartbeat;
     heartbeat.store.acquire(request).then(
-      (answer) => {
-        heartbeat.catchUp(this.#now());
-        this.#askAnswered(request, nowMs, answer);
-      },
+      (answer) => this.#askAnswered(request, nowMs, heartbeat.wake(), answer),
       (error: unknown) => {
-        heartbeat.catchUp(this.#now());
+        heartbeat.wake();
         this.requestFailed(request, error);
       },
     );
   }
 
-  #askAnswered(request: ClaimRequest, sentMs: number, answer: AcquireAnswer): void {
+  #askAnswered(request: ClaimRequest, sentMs: number, nowMs: number, answer: AcquireAnswer): void {
     const current =
       request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving";
     if (!current) {
@@ -334,23 +336,16 @@ export class LiveClaim {
       if (answer.state !== "refused") this.#heartbeat.discard(request);
       return;
     }
-    if (answer.state === "held") this.#granted(sentMs, answer);
-    else if (answer.state === "waiting") this.#queued(sentMs, answer);
+    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     else if (this.#phase === "asking") this.#refused(answer.reason);
   }
 
-  #queued(sentMs: number, answer: WaitingAnswer): void {
+  #queued(sentMs: number, nowMs: number, answer: WaitingAnswer): void {
     // A grant is never taken back, so this answer is older than the one that brought it.
     if (this.#phase === "held") return;
     this.#answered();
-    if (this.#phase === "asking") {
-      this.#phase = "waiting";
-      this.#heartbeat.stats.waiting++;
-      this.#keepProcessAlive(!this.#everHeld);
-    }
-    const nowMs = this.#now();
-    if (this.#hinted) {
-      this.#hinted = false;
+    if (this.#phase === "asking" && this.#startWaiting()) {
       this.#heartbeat.renew([this], nowMs);
       return;
     }
@@ -359,6 +354,14 @@ export class LiveClaim {
     this.#attemptEarlyMs = heartbeatMs < retryMs ? this.#slackMs() : 0;
     this.#attemptMs = Math.min(heartbeatMs, retryMs);
     this.#schedule();
+  }
+
+  /** Whether a grant was pushed already, overtaking the answer that says "waiting". */
+  #startWaiting(): boolean {
+    this.#phase = "waiting";
+    this.#heartbeat.stats.waiting++;
+    this.#keepProcessAlive(!this.#everHeld);
+    return this.#heartbeat.expectGrant(this);
   }
 
   #refused(reason: RefusalReason): void {
@@ -384,13 +387,12 @@ export class LiveClaim {
       return;
     }
     const refuse = () => verdict?.reject(reason);
-    this.#depart(this.#now() + GOODBYE_MS).then(refuse, refuse);
+    this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
   }
 
   // Holding.
 
-  #granted(sentMs: number, answer: HeldAnswer): void {
-    const nowMs = this.#now();
+  #granted(sentMs: number, nowMs: number, answer: HeldAnswer): void {
     const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
     if (this.#phase !== "held") {
       if (provenUntilMs <= nowMs) {
@@ -424,8 +426,6 @@ export class LiveClaim {
     this.fence = answer.fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
-    // Nobody pushes grants to a holder. A name of the caller's stays known, so that it is not used twice.
-    if (this.request.id === this.request.token) this.#heartbeat.unlist(this);
   }
 
   #gone(): void {
@@ -452,7 +452,7 @@ export class LiveClaim {
     this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
     if (reason !== "gone" && reason !== "abandoned") this.#heartbeat.discard(this.request);
-    this.#endExtensions(() => loss);
+    this.#endExtensions(loss);
     if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
       this.#reacquire();
       this.#changed();
@@ -465,34 +465,39 @@ export class LiveClaim {
   /** Under a new id, so that nothing still on its way about the old claim can be mistaken for the new one. */
   #reacquire(): void {
     this.#leavePhase();
-    this.#heartbeat.unlist(this);
-    const id = randomUUID();
-    this.request = { ...this.request, id, token: id, wait: true };
-    this.#heartbeat.enlist(this);
+    this.#freeName();
+    this.request = { ...this.request, ...newClaimIds(), wait: true };
     this.#phase = "asking";
-    this.#waitUntilMs = NEVER;
+    this.#giveUpMs = NEVER;
     this.#answered();
     this.#ask(this.#now());
+  }
+
+  #watchLease(lease: object): void {
+    unreleased.register(lease, this, this);
+    this.#watched = true;
+    this.#lease = undefined;
   }
 
   /** The lease was garbage-collected. Nobody can release it any more, so it is left to its ttl, and said. */
   abandon(): void {
     if (this.over) return;
-    const { key } = this.request;
     this.#heartbeat.stats.unreleased++;
     if (this.#phase === "held") this.#lose("abandoned");
     else this.#end();
-    this.#heartbeat.settings.onWarning({
-      code: "UNRELEASED_LEASE",
-      key,
-      message:
-        `A lease on "${key}" was dropped without being released. It is no longer renewed and ends with its ttl. ` +
-        "Use run, tryRun or `await using`, or call release.",
-    });
+    this.warn(
+      "UNRELEASED_LEASE",
+      `A lease on "${this.request.key}" was dropped without being released. ` +
+        "It is no longer renewed and ends with its ttl. Use run, tryRun or `await using`, or call release.",
+    );
   }
 
-  #endExtensions(reason: () => HoldfastError): void {
-    for (const extension of this.#extensions ?? []) extension.reject(reason());
+  warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void {
+    this.#heartbeat.settings.onWarning({ code, message, key: this.request.key, cause });
+  }
+
+  #endExtensions(reason: HoldfastError): void {
+    for (const extension of this.#extensions ?? none) extension.reject(reason);
     this.#extensions = undefined;
   }
 
@@ -519,17 +524,20 @@ export class LiveClaim {
 
   // Leaving.
 
-  #depart(untilMs: number): Promise<boolean> {
+  /** Says goodbye to the store for up to `patienceMs`. Whether the lease was still held; rejects when unanswered. */
+  #depart(nowMs: number, patienceMs: number): Promise<boolean> {
+    this.#wasHeld = this.#phase === "held";
     this.#leavePhase();
     this.#phase = "leaving";
-    this.#leaveUntilMs = untilMs;
-    this.#departure = deferred();
-    const { promise } = this.#departure;
-    this.#endExtensions(() => this.#notHeld());
+    this.#giveUpMs = nowMs + patienceMs;
+    if (this.#extensions !== undefined) this.#endExtensions(this.#notHeld());
     this.#answered();
-    this.#sendRelease(this.#now());
+    this.#departure = new Promise((resolve, reject) => {
+      this.#departed = { resolve, reject };
+      this.#sendRelease(nowMs);
+    });
     this.#changed();
-    return promise;
+    return this.#departure;
   }
 
   #sendRelease(nowMs: number): void {
@@ -537,41 +545,51 @@ export class LiveClaim {
     const heartbeat = this.#heartbeat;
     heartbeat.store.release([this.request]).then(
       ([removed]) => {
-        heartbeat.catchUp(this.#now());
+        heartbeat.wake();
+        if (this.#phase !== "leaving") return;
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
-        this.#departed(removed === true || this.#attempts > 1);
+        const wasThere = removed === true || this.#attempts > 1;
+        this.#end();
+        this.#departed?.resolve(this.#wasHeld && wasThere);
       },
       (cause: unknown) => {
-        heartbeat.catchUp(this.#now());
+        heartbeat.wake();
         heartbeat.stats.failures++;
         if (this.#phase !== "leaving") return;
         const error = HoldfastError.from(cause, this.request.key);
         if (error.retryable) this.#retry(error);
-        else this.#departed(error);
+        else this.#failToDepart(error);
       },
     );
   }
 
-  #departed(outcome: boolean | HoldfastError): void {
-    if (this.#phase !== "leaving") return;
+  #failToDepart(error: HoldfastError): void {
     this.#end();
-    if (typeof outcome === "boolean") this.#departure?.resolve(outcome);
-    else this.#departure?.reject(outcome);
+    this.#departed?.reject(error);
   }
 
   #end(): void {
     this.#leavePhase();
     this.#phase = "ended";
     this.#heartbeat.untrack(this);
-    this.#heartbeat.unlist(this);
-    if (this.#everHeld) unreleased.unregister(this);
+    this.#freeName();
+    if (this.#watched) unreleased.unregister(this);
+    this.#lease = undefined;
     this.#changed();
   }
 
   #leavePhase(): void {
     if (this.#phase === "held") this.#heartbeat.stats.held--;
-    if (this.#phase === "waiting") this.#heartbeat.stats.waiting--;
+    if (this.#phase === "waiting") {
+      this.#heartbeat.stats.waiting--;
+      this.#heartbeat.expectNoGrant(this);
+    }
     this.#keepProcessAlive(false);
+  }
+
+  #freeName(): void {
+    if (this.#namedByCaller) this.#heartbeat.unreserve(this.request);
+    this.#namedByCaller = false;
   }
 
   // Time and attempts.
@@ -630,15 +648,15 @@ export class LiveClaim {
     const limitMs = this.#limitMs();
     this.earlyMs = this.#attemptMs < limitMs ? this.#attemptEarlyMs : 0;
     this.dueMs = Math.min(this.#attemptMs, limitMs);
-    this.#heartbeat.reschedule(this);
+    this.#heartbeat.schedule(this);
   }
 
   /** When the present phase ends by itself. */
   #limitMs(): number {
-    if (this.#phase === "leaving") return this.#leaveUntilMs;
-    if (this.#phase !== "held") return this.#waitUntilMs;
-    const endMs = Math.min(this.#provenUntilMs, this.#holdUntilMs);
-    return Math.min(endMs, ...(this.#extensions ?? []).map((extension) => extension.giveUpMs));
+    if (this.#phase !== "held") return this.#giveUpMs;
+    let limitMs = Math.min(this.#provenUntilMs, this.#holdUntilMs);
+    for (const extension of this.#extensions ?? none) limitMs = Math.min(limitMs, extension.giveUpMs);
+    return limitMs;
   }
 
   #keepProcessAlive(on: boolean): void {
@@ -677,6 +695,12 @@ export class LiveClaim {
       },
     );
   }
+}
+
+/** An id that is unique and may be shown, and a token that begins with it but cannot be guessed from it. */
+export function newClaimIds(): { id: string; token: string } {
+  const token = randomUUID();
+  return { id: token.slice(0, 18), token };
 }
 
 const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());

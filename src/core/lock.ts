@@ -1,17 +1,15 @@
-import { randomUUID } from "node:crypto";
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
-import { closedError, LiveClaim, type Verdict } from "./live-claim.ts";
+import { closedError, LiveClaim, newClaimIds, type Verdict } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
-  type HoldfastWarning,
   type LockSettings,
   type PermitOptions,
   type TryOptions,
 } from "./options.ts";
-import type { KeyStatus } from "./store.ts";
+import type { ClaimRequest, KeyStatus } from "./store.ts";
 import { checkInteger } from "./validation.ts";
 
 /** What a `tryRun` came to. */
@@ -82,9 +80,11 @@ export class KeyLock implements Lock, Semaphore {
 
   async acquire(options: AcquireOptions & PermitOptions = {}): Promise<Lease> {
     const waitMs = options.waitMs ?? Number.POSITIVE_INFINITY;
-    const claim = await this.#claim(options, waitMs);
-    if (claim === "contended") throw new AcquireTimeoutError(this.key, waitMs);
-    return this.#lease(claim);
+    const claim = this.#newClaim(options, waitMs);
+    const { signal } = options;
+    const verdict = await (signal === undefined ? claim.start() : startCancellable(claim, signal));
+    if (verdict === "contended") throw new AcquireTimeoutError(this.key, waitMs);
+    return new Lease(claim);
   }
 
   async tryRun<T>(
@@ -109,54 +109,39 @@ export class KeyLock implements Lock, Semaphore {
 
   /** @internal A try that says why it came to nothing. */
   async attempt(options: TryOptions & PermitOptions): Promise<Lease | Miss> {
+    const claim = this.#newClaim(options, 0);
+    const { signal } = options;
     try {
-      const claim = await this.#claim(options, 0);
-      return claim === "contended" ? claim : this.#lease(claim);
+      const verdict = await (signal === undefined ? claim.start() : startCancellable(claim, signal));
+      return verdict === "contended" ? verdict : new Lease(claim);
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
       this.#heartbeat.stats.skipped++;
-      this.#warn("SKIPPED_UNAVAILABLE", `"${this.key}" was not acquired: the store is unavailable.`, error);
+      claim.warn("SKIPPED_UNAVAILABLE", `"${this.key}" was not acquired: the store is unavailable.`, error);
       return "unavailable";
     }
   }
 
-  async #claim(options: AcquireOptions & PermitOptions, waitMs: number): Promise<LiveClaim | "contended"> {
+  #newClaim(options: AcquireOptions & PermitOptions, waitMs: number): LiveClaim {
     const heartbeat = this.#heartbeat;
     if (heartbeat.closing) throw closedError(this.key);
     checkAcquireOptions(options);
-    const { signal } = options;
-    signal?.throwIfAborted();
-    const token = randomUUID();
-    const claim = new LiveClaim(
-      heartbeat,
-      this.#settings,
-      {
-        key: this.key,
-        id: options.id ?? token,
-        token,
-        weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
-        limit: this.limit,
-        priority: options.priority ?? 0,
-        ttlMs: this.#settings.ttlMs,
-        wait: waitMs > 0,
-        owner: heartbeat.owner,
-        info: options.info ?? "",
-        application: options.application ?? heartbeat.settings.application,
-      },
-      waitMs,
-    );
-    const verdict = signal === undefined ? await claim.start() : await startCancellable(claim, signal);
-    return verdict === "held" ? claim : verdict;
-  }
-
-  #lease(claim: LiveClaim): Lease {
-    return new Lease(claim, (key, cause) =>
-      this.#warn("RELEASE_FAILED", `"${key}" could not be released; its ttl ends the lease.`, cause),
-    );
-  }
-
-  #warn(code: HoldfastWarning["code"], message: string, cause: unknown): void {
-    this.#heartbeat.settings.onWarning({ code, message, key: this.key, cause });
+    options.signal?.throwIfAborted();
+    const { id, token } = newClaimIds();
+    const request: ClaimRequest = {
+      key: this.key,
+      id: options.id ?? id,
+      token,
+      weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
+      limit: this.limit,
+      priority: options.priority ?? 0,
+      ttlMs: this.#settings.ttlMs,
+      wait: waitMs > 0,
+      owner: heartbeat.owner,
+      info: options.info ?? "",
+      application: options.application ?? heartbeat.settings.application,
+    };
+    return new LiveClaim(heartbeat, this.#settings, request, waitMs, options.id !== undefined);
   }
 }
 

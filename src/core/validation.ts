@@ -124,10 +124,19 @@ function checkText(name: string, value: string, minBytes: number, maxBytes: numb
       `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
     );
   }
-  if (unprintable.test(value)) {
+  if (!isPlain(value) && unprintable.test(value)) {
     throw invalid(`${name} must be well-formed text without control characters, not ${show(value)}.`);
   }
   return value;
+}
+
+/** Whether it is printable ASCII: the common case, at a fraction of the cost. */
+function isPlain(value: string): boolean {
+  for (let index = 0; index < value.length; index++) {
+    const code = value.charCodeAt(index);
+    if (code < 0x20 || code > 0x7e) return false;
+  }
+  return true;
 }
 
 /** Control characters, and lone halves of a surrogate pair, which UTF-8 cannot carry. */

@@ -57,6 +57,12 @@ interface Entry {
   readonly record: LockRecord;
 }
 
+/** Who is told of an owner's grants, and what has not been told yet. */
+interface Listener {
+  readonly call: GrantListener;
+  refs: ClaimRef[];
+}
+
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
 
@@ -69,13 +75,22 @@ class MemoryStore implements Store {
   /** Turns the monotonic clock into wall time that never jumps. */
   readonly #wallOffsetMs: number;
   readonly #entries = new Map<string, Entry>();
-  readonly #listeners = new Map<string, GrantListener>();
+  readonly #listeners = new Map<string, Listener>();
   #serial = 0;
   #lastStamp = 0;
   #sweep: Iterator<Entry> | undefined;
   #pages: { readonly cursor: string; readonly rest: Iterator<Entry> } | undefined;
-  /** Grants to push, by owner; told together at the end of the current turn of the event loop. */
-  #pushes = new Map<string, ClaimRef[]>();
+  /** Who has something to be told at the end of the current turn of the event loop. */
+  #toTell: Listener[] = [];
+  readonly #tell = () => {
+    const listeners = this.#toTell;
+    this.#toTell = [];
+    for (const listener of listeners) {
+      const { refs } = listener;
+      listener.refs = [];
+      listener.call(refs);
+    }
+  };
   #closed = false;
 
   constructor(options: MemoryStoreOptions) {
@@ -101,25 +116,25 @@ class MemoryStore implements Store {
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
-    return refs.map((ref) => {
+    const answers: RenewAnswer[] = [];
+    for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      if (entry === undefined) return { state: "gone" };
-      const answer = renew(entry.record, ref, turn);
-      this.#finish(entry, turn, ref.id);
-      return answer;
-    });
+      answers.push(entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn));
+      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+    }
+    return answers;
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
-    return refs.map((ref) => {
+    const released: boolean[] = [];
+    for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      if (entry === undefined) return false;
-      const released = release(entry.record, ref, turn);
-      this.#finish(entry, turn, ref.id);
-      return released;
-    });
+      released.push(entry !== undefined && release(entry.record, ref, turn));
+      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+    }
+    return released;
   }
 
   async look(query: LookQuery): Promise<LookPage> {
@@ -131,9 +146,10 @@ class MemoryStore implements Store {
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {
-    this.#listeners.set(owner, listener);
+    const entry: Listener = { call: listener, refs: [] };
+    this.#listeners.set(owner, entry);
     return () => {
-      if (this.#listeners.get(owner) === listener) this.#listeners.delete(owner);
+      if (this.#listeners.get(owner) === entry) this.#listeners.delete(owner);
     };
   }
 
@@ -185,17 +201,11 @@ class MemoryStore implements Store {
   }
 
   #push(owner: string, ref: ClaimRef): void {
-    if (!this.#listeners.has(owner)) return;
-    if (this.#pushes.size === 0) queueMicrotask(() => this.#deliver());
-    const refs = this.#pushes.get(owner);
-    if (refs === undefined) this.#pushes.set(owner, [ref]);
-    else refs.push(ref);
-  }
-
-  #deliver(): void {
-    const pushes = this.#pushes;
-    this.#pushes = new Map();
-    for (const [owner, refs] of pushes) this.#listeners.get(owner)?.(refs);
+    const listener = this.#listeners.get(owner);
+    if (listener === undefined) return;
+    if (this.#toTell.length === 0) queueMicrotask(this.#tell);
+    if (listener.refs.length === 0) this.#toTell.push(listener);
+    listener.refs.push(ref);
   }
 
   #page(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
