@@ -11,6 +11,7 @@ import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
+import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
 import type { ClaimRef, ClaimRequest, RenewRef, Store, Unsubscribe } from "./store.ts";
@@ -67,9 +68,9 @@ export class Heartbeat {
     skipped: 0,
   };
   readonly #claims: LiveClaim[] = [];
-  /** The claims that wait in a queue, by name: grants are pushed for these. */
-  readonly #waiting = new Map<string, LiveClaim>();
-  /** Names that a grant was pushed for before anything was known of their waiting. */
+  /** The claims that wait in a queue: grants are pushed for these. */
+  readonly #waiting = new IdIndex<LiveClaim>();
+  /** Claims that a grant was pushed for before anything was known of their waiting, by name. */
   readonly #earlyGrants = new Set<string>();
   /** Names of open claims whose id the caller chose. */
   readonly #reserved = new Set<string>();
@@ -90,15 +91,24 @@ export class Heartbeat {
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
-  /** Takes a claim in, or puts it right after its `dueMs` has changed. */
+  /**
+   * Takes a claim in, or takes note that its `dueMs` has changed. A claim that became due later stays where it is, and
+   * is put right when its turn comes: most are renewed or released before that.
+   */
   schedule(claim: LiveClaim): void {
-    if (claim.slot === UNTRACKED) heapInsert(this.#claims, claim, byDue);
-    else heapUpdate(this.#claims, claim, byDue);
-    this.#arm();
+    if (claim.slot === UNTRACKED) {
+      claim.wakeMs = claim.dueMs;
+      heapInsert(this.#claims, claim, byWake);
+      this.#arm();
+    } else if (claim.dueMs < claim.wakeMs) {
+      claim.wakeMs = claim.dueMs;
+      heapUpdate(this.#claims, claim, byWake);
+      this.#arm();
+    }
   }
 
   untrack(claim: LiveClaim): void {
-    heapRemove(this.#claims, claim, byDue);
+    heapRemove(this.#claims, claim, byWake);
     claim.slot = UNTRACKED;
     if (this.#claims.length === 0) this.#idle?.resolve();
   }
@@ -123,13 +133,12 @@ export class Heartbeat {
 
   /** From now on a grant of this claim may be pushed. Whether one was, before the store's answer arrived. */
   expectGrant(claim: LiveClaim): boolean {
-    const name = claimName(claim.request);
-    this.#waiting.set(name, claim);
-    return this.#earlyGrants.delete(name);
+    this.#waiting.add(claim);
+    return this.#earlyGrants.size > 0 && this.#earlyGrants.delete(claimName(claim.request));
   }
 
   expectNoGrant(claim: LiveClaim): void {
-    this.#waiting.delete(claimName(claim.request));
+    this.#waiting.remove(claim);
   }
 
   /** While somebody waits, the process must not end for want of anything else to do. */
@@ -145,7 +154,7 @@ export class Heartbeat {
   wake(): number {
     const nowMs = this.clock.monotonicMs();
     const next = this.#claims[0];
-    if (next !== undefined && next.dueMs <= nowMs) this.#run(nowMs);
+    if (next !== undefined && next.wakeMs <= nowMs) this.#run(nowMs);
     return nowMs;
   }
 
@@ -244,10 +253,9 @@ export class Heartbeat {
     const nowMs = this.wake();
     const granted: LiveClaim[] = [];
     for (const ref of refs) {
-      const name = claimName(ref);
-      const claim = this.#waiting.get(name);
+      const claim = this.#waiting.find(ref.id, (candidate) => candidate.request.key === ref.key);
       if (claim !== undefined) granted.push(claim);
-      else this.#rememberEarly(name);
+      else this.#rememberEarly(claimName(ref));
     }
     this.renew(granted, nowMs);
   }
@@ -262,12 +270,15 @@ export class Heartbeat {
     const renewals: LiveClaim[] = [];
     // The heap is read anew each time: an abort listener of the application may have acquired or released anything.
     for (let next = this.#claims[0]; next !== undefined; next = this.#claims[0]) {
-      if (next.dueMs - next.earlyMs > nowMs) break;
-      if (next.fallDue(nowMs) === "renew") {
+      if (next.wakeMs - next.earlyMs > nowMs) break;
+      if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") {
         renewals.push(next);
-        // Out of the way of the loop; the renewal itself says when it is due again.
+        // Out of the way of this loop; sending the renewal makes it due again.
         next.dueMs = Number.POSITIVE_INFINITY;
-        heapUpdate(this.#claims, next, byDue);
+      }
+      if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) {
+        next.wakeMs = next.dueMs;
+        heapUpdate(this.#claims, next, byWake);
       }
     }
     this.renew(
@@ -278,10 +289,10 @@ export class Heartbeat {
 
   #arm(): void {
     const next = this.#claims[0];
-    if (next === undefined || next.dueMs >= this.#timerAtMs) return;
+    if (next === undefined || next.wakeMs >= this.#timerAtMs) return;
     this.#timer?.cancel();
     const nowMs = this.clock.monotonicMs();
-    const delayMs = Math.min(Math.max(0, next.dueMs - nowMs), MAX_TIMER_MS);
+    const delayMs = Math.min(Math.max(0, next.wakeMs - nowMs), MAX_TIMER_MS);
     this.#timerAtMs = nowMs + delayMs;
     this.#timer = this.clock.setTimer(delayMs, () => {
       this.#timer = undefined;
@@ -298,8 +309,8 @@ function claimName(ref: ClaimRef): string {
   return `${ref.id}\n${ref.key}`;
 }
 
-const byDue: HeapOrder<LiveClaim> = {
-  before: (a, b) => a.dueMs < b.dueMs,
+const byWake: HeapOrder<LiveClaim> = {
+  before: (a, b) => a.wakeMs < b.wakeMs,
   slotOf: (claim) => claim.slot,
   setSlot: (claim, slot) => {
     claim.slot = slot;

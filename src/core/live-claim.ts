@@ -77,12 +77,17 @@ interface Extension extends Deferred<void> {
 export class LiveClaim {
   request: ClaimRequest;
   fence = 0n;
-  /** When something is due next; the order of the heartbeat's heap. */
+  /** When something is due next. */
   dueMs = NEVER;
+  /** When the heartbeat looks at this claim next, no later than it is due; the order of its heap. */
+  wakeMs = NEVER;
   /** How much earlier it may be done, so that heartbeats travel together. */
   earlyMs = 0;
   /** The place in the heartbeat's heap. */
   slot = UNTRACKED;
+  /** The place in the heartbeat's index of waiting claims. */
+  idHash = 0;
+  idNext: this | undefined = undefined;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
@@ -130,6 +135,10 @@ export class LiveClaim {
     this.request = request;
     this.#waitMs = waitMs;
     this.#namedByCaller = namedByCaller;
+  }
+
+  get id(): string {
+    return this.request.id;
   }
 
   // What the application asks for, through Lock and Lease.

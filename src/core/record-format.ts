@@ -92,6 +92,8 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     expiresAtMs: readNumber(item, "expiresAtMs", key),
     expirySlot: 0,
     rankSlot: 0,
+    idHash: 0,
+    idNext: undefined,
   };
 }
 

@@ -15,6 +15,7 @@
  * 5. A grant's fence is above every earlier one of the record, and at least the store's stamp.
  */
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
+import { IdIndex } from "./id-index.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -49,6 +50,9 @@ export interface RecordClaim {
   expirySlot: number;
   /** Where it stands in `limits` or `queue`. */
   rankSlot: number;
+  /** Where it stands in `byId`. */
+  idHash: number;
+  idNext: RecordClaim | undefined;
 }
 
 /** One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. */
@@ -65,8 +69,8 @@ export interface LockRecord {
   readonly waiting: RecordClaim[];
   /** Waiting claims, the next to be served first. */
   readonly queue: RecordClaim[];
-  /** Claims by id, kept only while there are more than a look through the heaps is good for. */
-  byId: Map<string, RecordClaim> | undefined;
+  /** Claims by id, once there were more than a look through the heaps is good for. */
+  byId: IdIndex<RecordClaim> | undefined;
 }
 
 /** The circumstances of one operation, and what it caused besides its answer. */
@@ -241,7 +245,7 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
 const SEARCHED_CLAIMS = 8;
 
 function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
-  if (record.byId !== undefined) return record.byId.get(id);
+  if (record.byId !== undefined) return record.byId.find(id);
   return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
 }
 
@@ -267,6 +271,8 @@ function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number
     expiresAtMs,
     expirySlot: 0,
     rankSlot: 0,
+    idHash: 0,
+    idNext: undefined,
   };
 }
 
@@ -290,18 +296,16 @@ function hold(record: LockRecord, claim: RecordClaim): void {
 }
 
 function indexClaim(record: LockRecord, claim: RecordClaim): void {
-  if (record.byId !== undefined) {
-    record.byId.set(claim.id, claim);
-  } else if (record.held.length + record.queue.length >= SEARCHED_CLAIMS) {
-    record.byId = new Map();
-    for (const other of record.held) record.byId.set(other.id, other);
-    for (const other of record.queue) record.byId.set(other.id, other);
-    record.byId.set(claim.id, claim);
+  if (record.byId === undefined && record.held.length + record.queue.length >= SEARCHED_CLAIMS) {
+    record.byId = new IdIndex();
+    for (const other of record.held) record.byId.add(other);
+    for (const other of record.queue) record.byId.add(other);
   }
+  record.byId?.add(claim);
 }
 
 function removeClaim(record: LockRecord, claim: RecordClaim): void {
-  record.byId?.delete(claim.id);
+  record.byId?.remove(claim);
   if (claim.fence === 0n) {
     leaveQueue(record, claim);
   } else {

@@ -60,21 +60,18 @@ export function checkApplication(application: string): string {
 export function checkRequest(request: ClaimRequest): void {
   checkKey(request.key);
   checkId(request.id);
-  checkText("token", request.token, 1, bounds.idBytes);
+  checkLength("token", request.token, 1, bounds.idBytes);
   if (request.limit !== UNLIMITED) checkInteger("limit", request.limit, 1, bounds.maxPermits);
   checkInteger("weight", request.weight, 1, Math.min(request.limit, bounds.maxPermits));
   checkPriority(request.priority);
   checkTtl(request.ttlMs);
-  checkText("owner", request.owner, 0, bounds.ownerBytes);
+  checkLength("owner", request.owner, 0, bounds.ownerBytes);
   checkInfo(request.info);
   checkApplication(request.application);
 }
 
-/** A reference to a claim, with or without a ttl to ask for. */
+/** A heartbeat's ttl. The names in a reference need no check: what was never admitted is not found. */
 export function checkRenewRef(ref: RenewRef): void {
-  checkKey(ref.key);
-  checkId(ref.id);
-  if (ref.token !== undefined) checkText("token", ref.token, 1, bounds.idBytes);
   if (ref.ttlMs !== undefined) checkTtl(ref.ttlMs);
 }
 
@@ -116,6 +113,14 @@ export function invalid(message: string, key?: string): HoldfastError {
 }
 
 function checkText(name: string, value: string, minBytes: number, maxBytes: number): string {
+  checkLength(name, value, minBytes, maxBytes);
+  if (!isPlain(value) && unprintable.test(value)) {
+    throw invalid(`${name} must be well-formed text without control characters, not ${show(value)}.`);
+  }
+  return value;
+}
+
+function checkLength(name: string, value: string, minBytes: number, maxBytes: number): void {
   if (typeof value !== "string") throw invalid(`${name} must be a string, not ${show(value)}.`);
   // A UTF-16 unit is at most three bytes of UTF-8, so short texts need no counting.
   const long = value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes;
@@ -124,10 +129,6 @@ function checkText(name: string, value: string, minBytes: number, maxBytes: numb
       `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
     );
   }
-  if (!isPlain(value) && unprintable.test(value)) {
-    throw invalid(`${name} must be well-formed text without control characters, not ${show(value)}.`);
-  }
-  return value;
 }
 
 /** Whether it is printable ASCII: the common case, at a fraction of the cost. */

@@ -126,7 +126,6 @@ class MemoryStore implements Store {
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
     const released: boolean[] = [];
     for (const ref of refs) {
