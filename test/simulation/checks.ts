@@ -1,0 +1,162 @@
+/** What must be true after every single event, whatever the world does to it. */
+import type { ClaimStatus, KeyStatus } from "holdfast";
+import type { Client } from "./client.ts";
+import type { World } from "./world.ts";
+
+export class Violation extends Error {}
+
+interface Known {
+  readonly arrivedAtStep: number;
+  readonly priority: number;
+}
+
+/** How long, in calm weather, news may take: a few messages at their slowest, and a tick. */
+const NEWS_MS = 60;
+
+export class Checks {
+  readonly #world: World;
+  readonly #clients: readonly Client[];
+  readonly #maxFence = new Map<string, bigint>();
+  readonly #fences = new Map<string, bigint>();
+  readonly #claims = new Map<string, Known>();
+  /** Claims that an administrator or a loss of data took away: their holders may be mistaken until a heartbeat. */
+  readonly #takenAway = new Set<string>();
+  readonly #unnoticedSince = new Map<string, number>();
+  #waiting = new Map<string, ClaimStatus>();
+  /** From when on grants must be noticed promptly, and how much longer than a few messages that may take. */
+  promptFromMs = Number.POSITIVE_INFINITY;
+  patienceMs = 0;
+
+  constructor(world: World, clients: readonly Client[]) {
+    this.#world = world;
+    this.#clients = clients;
+  }
+
+  takeAway(key: string, id: string): void {
+    this.#takenAway.add(`${key} ${id}`);
+  }
+
+  look(keys: readonly KeyStatus[]): void {
+    const held = new Map<string, ClaimStatus>();
+    const waiting = new Map<string, ClaimStatus>();
+    for (const status of keys) {
+      this.#limitsKept(status);
+      this.#fencesGrow(status);
+      for (const claim of status.held) held.set(`${status.key} ${claim.id}`, claim);
+      for (const claim of status.waiting) waiting.set(`${status.key} ${claim.id}`, claim);
+      for (const claim of [...status.held, ...status.waiting])
+        this.#arrive(`${status.key} ${claim.id}`, claim);
+      this.#orderKept(status, waiting);
+    }
+    for (const name of this.#claims.keys()) {
+      if (!held.has(name) && !waiting.has(name)) this.#claims.delete(name);
+    }
+    this.#waiting = waiting;
+    this.#beliefsTrue(held);
+    if (this.#world.nowMs >= this.promptFromMs) {
+      this.#grantsNoticed(held);
+      this.#turnsTaken(keys);
+    }
+  }
+
+  #limitsKept(status: KeyStatus): void {
+    const limit = Math.min(...status.held.map((claim) => claim.limit));
+    if (status.heldWeight > limit) {
+      throw new Violation(
+        `${status.key}: a weight of ${status.heldWeight} is held where ${limit} is the limit`,
+      );
+    }
+  }
+
+  /** Every fence that shows up is above all that were there before, and no two claims share one. */
+  #fencesGrow(status: KeyStatus): void {
+    for (const claim of status.held) {
+      const name = `${status.key} ${claim.id}`;
+      const fence = claim.fence ?? 0n;
+      if (this.#fences.get(name) === fence) continue;
+      const highest = this.#maxFence.get(status.key) ?? 0n;
+      if (fence <= highest) {
+        throw new Violation(`${name}: granted with fence ${fence} after ${highest} had been given out`);
+      }
+      this.#maxFence.set(status.key, fence);
+      this.#fences.set(name, fence);
+    }
+  }
+
+  #arrive(name: string, claim: ClaimStatus): void {
+    if (this.#claims.has(name)) return;
+    this.#claims.set(name, { arrivedAtStep: this.#world.steps, priority: claim.priority });
+  }
+
+  /** Nobody was granted while somebody waited who had been there before, or has a higher priority. */
+  #orderKept(status: KeyStatus, waitingNow: ReadonlyMap<string, ClaimStatus>): void {
+    for (const claim of status.held) {
+      const name = `${status.key} ${claim.id}`;
+      const granted = this.#claims.get(name) as Known;
+      const isNew = this.#waiting.has(name) || granted.arrivedAtStep === this.#world.steps;
+      if (!isNew) continue;
+      for (const other of status.waiting) {
+        const otherName = `${status.key} ${other.id}`;
+        const waiter = this.#claims.get(otherName);
+        if (waiter === undefined || !this.#waiting.has(otherName) || !waitingNow.has(otherName)) continue;
+        const overtaken =
+          waiter.priority > granted.priority ||
+          (waiter.priority === granted.priority && waiter.arrivedAtStep < granted.arrivedAtStep);
+        if (overtaken) throw new Violation(`${name} was granted before ${otherName}, whose turn it was`);
+      }
+    }
+  }
+
+  /** Whoever believes to hold a lease does. Two can then never believe in what only one may have. */
+  #beliefsTrue(held: ReadonlyMap<string, ClaimStatus>): void {
+    for (const client of this.#clients) {
+      if (client.machine.dead || client.machine.paused) continue;
+      for (const lease of client.leases) {
+        if (!lease.held) continue;
+        const name = `${lease.key} ${lease.id}`;
+        if (this.#takenAway.has(name)) continue;
+        const claim = held.get(name);
+        if (claim === undefined)
+          throw new Violation(`${client.machine.name} believes to hold ${name} and does not`);
+        if (claim.fence !== lease.fence) {
+          throw new Violation(
+            `${client.machine.name} has fence ${lease.fence} for ${name}, not ${claim.fence}`,
+          );
+        }
+      }
+    }
+  }
+
+  /** In calm weather, a client learns of its grant within a few messages, not by its next heartbeat. */
+  #grantsNoticed(held: ReadonlyMap<string, ClaimStatus>): void {
+    const believed = new Set<string>();
+    const alive = new Set<string>();
+    for (const client of this.#clients) {
+      if (!client.machine.dead) alive.add(client.owner);
+      for (const lease of client.leases) believed.add(`${lease.key} ${lease.id}`);
+    }
+    for (const [name, claim] of held) {
+      if (believed.has(name) || !alive.has(claim.owner)) this.#unnoticedSince.delete(name);
+      else this.#overdue(name, "was granted, and its client has not noticed");
+    }
+  }
+
+  /** In calm weather, whoever can be granted is, within a few messages of the moment that made it possible. */
+  #turnsTaken(keys: readonly KeyStatus[]): void {
+    for (const status of keys) {
+      const head = status.waiting[0];
+      const limit = Math.min(head?.limit ?? 0, ...status.held.map((claim) => claim.limit));
+      const name = `the queue of ${status.key}`;
+      if (head === undefined || status.heldWeight + head.weight > limit) this.#unnoticedSince.delete(name);
+      else this.#overdue(name, "could go on, and nobody has asked");
+    }
+  }
+
+  #overdue(name: string, what: string): void {
+    const since = this.#unnoticedSince.get(name);
+    if (since === undefined) this.#unnoticedSince.set(name, this.#world.nowMs);
+    else if (this.#world.nowMs - since > NEWS_MS + this.patienceMs) {
+      throw new Violation(`${name} ${what} for ${Math.round(this.#world.nowMs - since)} ms of calm weather`);
+    }
+  }
+}

@@ -1,0 +1,175 @@
+/** One history: a world made from a seed, faults for a while, then calm, with all checks throughout. */
+import { Checks, Violation } from "./checks.ts";
+import { Client, type Plan } from "./client.ts";
+import { Random } from "./random.ts";
+import { type Backend, memoryBackend, remoteStore, writtenBackend } from "./server.ts";
+import { calm, Machine, World } from "./world.ts";
+
+export interface Outcome {
+  readonly seed: number;
+  readonly steps: number;
+  readonly grants: number;
+  /** What went wrong, if anything. */
+  readonly failure: string | undefined;
+  /** What happened, line by line; only when traced. */
+  readonly log: readonly string[];
+}
+
+const FAULTS_UNTIL_MS = 8_000;
+const MAX_TTL_MS = 1_500;
+/** By then everybody who waits must have been served: some 40 jobs, each held for a few ttls at the worst. */
+const END_MS = 400_000;
+
+export async function runHistory(seed: number, tracing = false): Promise<Outcome> {
+  const random = new Random(seed);
+  const world = new World(random, tracing);
+  const drift = 0.02;
+  const rate = () => 1 + random.between(-drift, drift) * 0.49;
+  const server = new Machine(world, "server", rate(), random.between(-3_600_000, 3_600_000));
+  const backend = random.chance(0.5) ? memoryBackend(server) : writtenBackend(server);
+  const sameTtl = random.chance(0.7);
+  const ttlsMs = sameTtl ? [random.pick([150, 500, MAX_TTL_MS])] : [150, 500, MAX_TTL_MS];
+  const plan: Plan = { ttlsMs, clockDrift: drift, jobs: random.integer(1, 4) };
+  world.say(() => `seed ${seed}: ${backend.name} store, ttls ${ttlsMs.join(" ")} ms`);
+
+  const clients: Client[] = [];
+  const start = (name: string) => {
+    const machine = new Machine(world, name, rate(), random.between(-3_600_000, 3_600_000));
+    const client = new Client(world, machine, remoteStore(world, machine, server, backend), plan);
+    clients.push(client);
+    for (let worker = random.integer(1, 3); worker > 0; worker--) client.work(worker);
+  };
+  for (let number = random.integer(2, 4); number > 0; number--) start(`c${number}`);
+
+  const checks = new Checks(world, clients);
+  const look = async () => {
+    const broken = clients.find((client) => client.defect !== undefined);
+    if (broken !== undefined) throw broken.defect;
+    checks.look(await backend.all());
+  };
+
+  let failure: string | undefined;
+  try {
+    scheduleFaults(world, server, backend, clients, checks, start);
+    await world.run(FAULTS_UNTIL_MS, look);
+    calmDown(world, server, clients);
+    checks.promptFromMs = world.nowMs + 4 * MAX_TTL_MS;
+    // Where ttls differ, a long-lived waiter may learn of a short-lived holder's death only at its own heartbeat.
+    checks.patienceMs = sameTtl ? 0 : MAX_TTL_MS / 3;
+    await world.run(END_MS, look);
+    assertNothingLeft(clients, await backend.all());
+  } catch (error) {
+    failure = error instanceof Violation ? error.message : `${(error as Error).stack ?? error}`;
+    world.say(() => `*** ${failure}`);
+  }
+  const grants = clients.reduce((sum, client) => sum + client.locks.stats().granted, 0);
+  return { seed, steps: world.steps, grants, failure, log: world.log };
+}
+
+function scheduleFaults(
+  world: World,
+  server: Machine,
+  backend: Backend,
+  clients: readonly Client[],
+  checks: Checks,
+  start: (name: string) => void,
+): void {
+  const { random } = world;
+  if (random.chance(0.9)) {
+    const drop = random.pick([0, 0.05, 0.2]);
+    const straggle = random.pick([0, 0.05, 0.2]);
+    world.weather = { drop, straggle, repeat: random.pick([0, 0.1]), reset: random.pick([0, 0.1]) };
+  }
+  const faults = [
+    () => pause(world, random.pick(clients).machine),
+    () => pause(world, random.pick(clients).machine),
+    () => pause(world, server),
+    () => cutOff(world, random.pick([server, ...clients.map((client) => client.machine)])),
+    () => kill(world, random.pick(clients).machine, () => start(`r${clients.length}`)),
+    () => restart(world, server, backend, checks),
+    () => forceRelease(world, backend, checks),
+  ];
+  for (let count = random.integer(0, 6); count > 0; count--) {
+    world.in(random.between(0, FAULTS_UNTIL_MS), random.pick(faults));
+  }
+}
+
+function pause(world: World, machine: Machine): void {
+  if (machine.dead || machine.paused) return;
+  machine.paused = true;
+  world.say(() => `--- ${machine.name} stops`);
+  world.in(world.random.between(10, 3_000), () => {
+    world.say(() => `--- ${machine.name} goes on`);
+    machine.resume();
+  });
+}
+
+function cutOff(world: World, machine: Machine): void {
+  world.cutOff.add(machine);
+  world.say(() => `--- ${machine.name} is cut off`);
+  world.in(world.random.between(10, 3_000), () => {
+    world.say(() => `--- ${machine.name} is back on the network`);
+    world.cutOff.delete(machine);
+  });
+}
+
+function kill(world: World, machine: Machine, replace: () => void): void {
+  if (machine.dead) return;
+  machine.dead = true;
+  world.say(() => `--- ${machine.name} dies`);
+  if (world.random.chance(0.5)) world.in(world.random.between(0, 1_000), replace);
+}
+
+function restart(world: World, server: Machine, backend: Backend, checks: Checks): void {
+  if (server.dead) return;
+  server.dead = true;
+  world.say(() => "--- the server dies");
+  world.in(world.random.between(1, 2_000), () => {
+    void takeAwayAll(backend, checks);
+    world.say(() => "--- the server is back");
+    server.dead = false;
+    backend.restart();
+  });
+}
+
+/** A store in memory forgets who holds what. Its fences must grow all the same. */
+async function takeAwayAll(backend: Backend, checks: Checks): Promise<void> {
+  if (backend.name !== "memory") return;
+  for (const status of await backend.all()) {
+    for (const claim of [...status.held, ...status.waiting]) checks.takeAway(status.key, claim.id);
+  }
+}
+
+function forceRelease(world: World, backend: Backend, checks: Checks): void {
+  void backend.all().then((keys) => {
+    if (keys.length === 0) return;
+    const { key, held, waiting } = world.random.pick(keys);
+    const claims = [...held, ...waiting];
+    if (claims.length === 0) return;
+    const { id } = world.random.pick(claims);
+    world.say(() => `--- ${key} ${id} is released by force`);
+    checks.takeAway(key, id);
+    return backend.store.release([{ key, id }]);
+  });
+}
+
+function calmDown(world: World, server: Machine, clients: readonly Client[]): void {
+  world.say(() => "--- the weather clears up");
+  world.weather = calm;
+  world.cutOff.clear();
+  server.dead = false;
+  for (const machine of [server, ...clients.map((client) => client.machine)]) machine.resume();
+}
+
+function assertNothingLeft(clients: readonly Client[], keys: Awaited<ReturnType<Backend["all"]>>): void {
+  for (const { machine, busyWorkers, locks } of clients) {
+    if (machine.dead) continue;
+    if (busyWorkers > 0) throw new Violation(`${busyWorkers} workers of ${machine.name} were never served`);
+    const { held, waiting } = locks.stats();
+    if (held + waiting > 0)
+      throw new Violation(`${machine.name} still counts ${held} held and ${waiting} waiting`);
+  }
+  const left = keys.filter((status) => status.heldCount + status.waitingCount > 0);
+  if (left.length > 0)
+    throw new Violation(`claims are left on ${left.map((status) => status.key).join(", ")}`);
+}
