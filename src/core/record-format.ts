@@ -47,6 +47,10 @@ export function decodeRecord(text: string, key: string): LockRecord {
   for (const item of readList(stored, "held", key)) {
     const claim = readClaim(item, record.arrivals++, key);
     claim.fence = readFence(item, "fence", key);
+    // A fence of 0 marks who waits, and one above the record's would be given out again.
+    if (claim.fence === 0n || claim.fence > record.fence) {
+      throw unreadable(key, `the fence of "${claim.id}" is not from 1 to the record's`);
+    }
     claim.acquiredAtMs = readNumber(item, "acquiredAtMs", key);
     addHeld(record, claim);
   }
@@ -76,11 +80,15 @@ type Fields = Record<string, unknown>;
 
 function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
   const id = readText(item, "id", key);
+  const weight = readNumber(item, "weight", key, 1);
+  const limit = readNumber(item, "limit", key, 1) || UNLIMITED;
+  // Such a claim could never be granted, and all behind it would wait for ever.
+  if (weight < 1 || weight > limit) throw unreadable(key, `the weight of "${id}" is not from 1 to its limit`);
   return {
     id,
     token: readText(item, "token", key, id),
-    weight: readNumber(item, "weight", key, 1),
-    limit: readNumber(item, "limit", key, 1) || UNLIMITED,
+    weight,
+    limit,
     priority: readNumber(item, "priority", key, 0),
     ttlMs: readNumber(item, "ttlMs", key),
     owner: readText(item, "owner", key, ""),
@@ -124,8 +132,9 @@ function readText(fields: Fields, name: string, key: string, absent?: string): s
 
 function readNumber(fields: Fields, name: string, key: string, absent?: number): number {
   const value = fields[name] ?? absent;
-  if (typeof value !== "number") throw unreadable(key, `"${name}" is not a number`);
-  return value;
+  // JSON can say 1e999, which is read as Infinity: a claim that would never expire.
+  if (!Number.isFinite(value)) throw unreadable(key, `"${name}" is not a finite number`);
+  return value as number;
 }
 
 function readFence(fields: Fields, name: string, key: string): bigint {

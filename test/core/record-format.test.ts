@@ -212,9 +212,11 @@ suite("record-format: what is rejected", () => {
   });
 
   test.each(numbers)("record-format: a claim's %s that is no number is rejected", (name) => {
-    expect(rejection(storedWith({ held: { [name]: "7" } })).message).toContain(`"${name}" is not a number`);
+    expect(rejection(storedWith({ held: { [name]: "7" } })).message).toContain(
+      `"${name}" is not a finite number`,
+    );
     expect(rejection(storedWith({ waiting: { [name]: true } })).message).toContain(
-      `"${name}" is not a number`,
+      `"${name}" is not a finite number`,
     );
   });
 
@@ -228,7 +230,29 @@ suite("record-format: what is rejected", () => {
     "record-format: a holder without %s is rejected",
     (name) => {
       const { message } = rejection(storedWith({ held: { [name]: undefined } }));
-      expect(message).toContain(`"${name}" is not a number`);
+      expect(message).toContain(`"${name}" is not a finite number`);
     },
   );
+
+  test.each(numbers)("record-format: a claim's %s that is beyond all numbers is rejected", (name) => {
+    const text = storedWith({ waiting: { [name]: "beyond" } }).replace('"beyond"', "1e999");
+    expect(rejection(text).message).toContain(`"${name}" is not a finite number`);
+  });
+
+  test("record-format: a holder's fence is from 1 to the record's", () => {
+    const reason = 'the fence of "a" is not from 1 to the record\'s';
+    expect(rejection(storedWith({ held: { fence: "0" } })).message).toContain(reason);
+    expect(rejection(storedWith({ held: { fence: "71" } })).message).toContain(reason);
+    expect(decodeRecord(storedWith({ held: { fence: "1" } }), "k").held[0]?.fence).toBe(1n);
+    expect(decodeRecord(storedWith({ held: { fence: "70" } }), "k").held[0]?.fence).toBe(70n);
+  });
+
+  test("record-format: a weight is from 1 to the claim's limit", () => {
+    const reason = 'the weight of "b" is not from 1 to its limit';
+    expect(rejection(storedWith({ waiting: { weight: 0 } })).message).toContain(reason);
+    expect(rejection(storedWith({ waiting: { weight: 2 } })).message).toContain(reason);
+    expect(rejection(storedWith({ waiting: { limit: -1 } })).message).toContain(reason);
+    expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 2 } }), "k").queue[0]?.weight).toBe(2);
+    expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 0 } }), "k").queue[0]?.weight).toBe(2);
+  });
 });
