@@ -40,7 +40,10 @@ export function encodeRecord(record: LockRecord): string {
 export function decodeRecord(text: string, key: string): LockRecord {
   const stored = parse(text, key);
   if (stored["v"] !== RECORD_VERSION) {
-    throw unreadable(key, `its version is ${String(stored["v"])}, this release reads ${RECORD_VERSION}`);
+    throw unreadable(
+      key,
+      `its version is ${JSON.stringify(stored["v"])}, this release reads ${RECORD_VERSION}`,
+    );
   }
   const record = emptyRecord();
   record.fence = readFence(stored, "fence", key);

@@ -169,7 +169,7 @@ suite("record-format: what is rejected", () => {
   test.each([
     ["a future version", storedWith({ record: { v: 2 } }), "its version is 2, this release reads 1"],
     ["a version of 0", storedWith({ record: { v: 0 } }), "its version is 0, this release reads 1"],
-    ["a version as text", storedWith({ record: { v: "1" } }), "its version is 1, this release reads 1"],
+    ["a version as text", storedWith({ record: { v: "1" } }), 'its version is "1", this release reads 1'],
     ["no version", "{}", "its version is undefined, this release reads 1"],
     ["a list", "[]", "its version is undefined, this release reads 1"],
     ["an empty text", "", "it is not JSON"],
