@@ -65,6 +65,7 @@ export function checkRequest(request: ClaimRequest): void {
   checkInteger("weight", request.weight, 1, Math.min(request.limit, bounds.maxPermits));
   checkPriority(request.priority);
   checkTtl(request.ttlMs);
+  checkBoolean("wait", request.wait);
   checkText("owner", request.owner, 0, bounds.ownerBytes);
   checkInfo(request.info);
   checkApplication(request.application);
