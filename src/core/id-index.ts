@@ -52,6 +52,12 @@ export class IdIndex<T extends Indexed> {
     this.#size--;
   }
 
+  *values(): Generator<T> {
+    for (let item of this.#buckets) {
+      for (; item !== undefined; item = item.idNext) yield item;
+    }
+  }
+
   #link(item: T): void {
     const bucket = item.idHash & (this.#buckets.length - 1);
     item.idNext = this.#buckets[bucket];
@@ -59,10 +65,7 @@ export class IdIndex<T extends Indexed> {
   }
 
   #grow(): void {
-    const items: T[] = [];
-    for (let item of this.#buckets) {
-      for (; item !== undefined; item = item.idNext) items.push(item);
-    }
+    const items = [...this.values()];
     this.#buckets = new Array<T | undefined>(this.#buckets.length * 4).fill(undefined);
     for (const item of items) this.#link(item);
   }

@@ -28,4 +28,12 @@ export {
 } from "./record.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export * from "./store.ts";
-export { bounds, checkInteger, checkQuery, checkRenewRef, checkRequest, invalid } from "./validation.ts";
+export {
+  bounds,
+  checkInteger,
+  checkQuery,
+  checkRenewRef,
+  checkRequest,
+  checkTtl,
+  invalid,
+} from "./validation.ts";

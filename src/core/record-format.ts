@@ -25,6 +25,7 @@ interface StoredClaim {
   application?: string;
   fence?: string;
   acquiredAtMs?: number;
+  promisedUntilMs?: number;
 }
 
 export function encodeRecord(record: LockRecord): string {
@@ -40,14 +41,22 @@ export function encodeRecord(record: LockRecord): string {
 export function decodeRecord(text: string, key: string): LockRecord {
   const stored = parse(text, key);
   if (stored["v"] !== RECORD_VERSION) {
-    throw unreadable(key, `its version is ${String(stored["v"])}, this release reads ${RECORD_VERSION}`);
+    throw unreadable(
+      key,
+      `its version is ${JSON.stringify(stored["v"])}, this release reads ${RECORD_VERSION}`,
+    );
   }
   const record = emptyRecord();
   record.fence = readFence(stored, "fence", key);
   for (const item of readList(stored, "held", key)) {
     const claim = readClaim(item, record.arrivals++, key);
     claim.fence = readFence(item, "fence", key);
+    // A fence of 0 marks who waits, and one above the record's would be given out again.
+    if (claim.fence === 0n || claim.fence > record.fence) {
+      throw unreadable(key, `the fence of "${claim.id}" is not from 1 to the record's`);
+    }
     claim.acquiredAtMs = readNumber(item, "acquiredAtMs", key);
+    claim.promisedUntilMs = readNumber(item, "promisedUntilMs", key, 0);
     addHeld(record, claim);
   }
   for (const item of readList(stored, "waiting", key)) {
@@ -68,6 +77,7 @@ function storedClaim(claim: RecordClaim): StoredClaim {
   if (claim.fence !== 0n) {
     stored.fence = claim.fence.toString();
     stored.acquiredAtMs = claim.acquiredAtMs;
+    if (claim.promisedUntilMs !== 0) stored.promisedUntilMs = claim.promisedUntilMs;
   }
   return stored;
 }
@@ -76,11 +86,15 @@ type Fields = Record<string, unknown>;
 
 function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
   const id = readText(item, "id", key);
+  const weight = readNumber(item, "weight", key, 1);
+  const limit = readNumber(item, "limit", key, 1) || UNLIMITED;
+  // Such a claim could never be granted, and all behind it would wait for ever.
+  if (weight < 1 || weight > limit) throw unreadable(key, `the weight of "${id}" is not from 1 to its limit`);
   return {
     id,
     token: readText(item, "token", key, id),
-    weight: readNumber(item, "weight", key, 1),
-    limit: readNumber(item, "limit", key, 1) || UNLIMITED,
+    weight,
+    limit,
     priority: readNumber(item, "priority", key, 0),
     ttlMs: readNumber(item, "ttlMs", key),
     owner: readText(item, "owner", key, ""),
@@ -90,6 +104,7 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     fence: 0n,
     acquiredAtMs: 0,
     expiresAtMs: readNumber(item, "expiresAtMs", key),
+    promisedUntilMs: 0,
     expirySlot: 0,
     rankSlot: 0,
     idHash: 0,
@@ -126,8 +141,9 @@ function readText(fields: Fields, name: string, key: string, absent?: string): s
 
 function readNumber(fields: Fields, name: string, key: string, absent?: number): number {
   const value = fields[name] ?? absent;
-  if (typeof value !== "number") throw unreadable(key, `"${name}" is not a number`);
-  return value;
+  // JSON can say 1e999, which is read as Infinity: a claim that would never expire.
+  if (!Number.isFinite(value)) throw unreadable(key, `"${name}" is not a finite number`);
+  return value as number;
 }
 
 function readFence(fields: Fields, name: string, key: string): bigint {

@@ -12,6 +12,7 @@
  * 3. A claim lives until its last heartbeat plus its ttl, waiting or held alike. A heartbeat never shortens a life,
  *    and being granted does not prolong one: a dead waiter must not hold for a whole ttl.
  * 4. Asking again with the same id is the same claim. Renew and release compare the token of whoever asked last.
+ *    A lease that was taken over is not free before its former holder's time is up.
  * 5. A grant's fence is above every earlier one of the record, and at least the store's stamp.
  */
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
@@ -46,6 +47,8 @@ export interface RecordClaim {
   fence: bigint;
   acquiredAtMs: number;
   expiresAtMs: number;
+  /** Until when a former caller may count on the lease, from whom another took it over. */
+  promisedUntilMs: number;
   /** Where it stands in `held` or `waiting`. */
   expirySlot: number;
   /** Where it stands in `limits` or `queue`. */
@@ -136,9 +139,12 @@ function acquireAgain(
     return refusals["id-reused"];
   }
   if (claim.token !== request.token) {
-    // Another caller takes the claim over. A new fence lets storage reject what the former one still writes.
     claim.token = request.token;
-    if (claim.fence !== 0n) stampGrant(record, claim, turn);
+    if (claim.fence !== 0n) {
+      // Another caller takes the lease over. A new fence lets storage reject what the former one still writes.
+      stampGrant(record, claim, turn);
+      claim.promisedUntilMs = claim.expiresAtMs;
+    }
   }
   claim.owner = request.owner;
   claim.info = request.info;
@@ -166,8 +172,12 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   settle(record, turn);
   const claim = findOwn(record, ref);
   if (claim === undefined) return false;
-  removeClaim(record, claim);
-  grantHead(record, turn);
+  if (ref.token !== undefined && claim.promisedUntilMs > turn.nowMs) {
+    forsake(record, claim);
+  } else {
+    removeClaim(record, claim);
+    grantHead(record, turn);
+  }
   return true;
 }
 
@@ -241,6 +251,9 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
 
 // Claims in and out of the record.
 
+/** A token that nobody has. */
+const NOBODY = "";
+
 /** How many claims are searched one by one before an index pays for its memory. */
 const SEARCHED_CLAIMS = 8;
 
@@ -269,6 +282,7 @@ function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number
     fence: 0n,
     acquiredAtMs: 0,
     expiresAtMs,
+    promisedUntilMs: 0,
     expirySlot: 0,
     rankSlot: 0,
     idHash: 0,
@@ -330,6 +344,17 @@ function prolong(record: LockRecord, claim: RecordClaim, expiresAtMs: number): v
   if (expiresAtMs <= claim.expiresAtMs) return;
   claim.expiresAtMs = expiresAtMs;
   heapUpdate(claim.fence === 0n ? record.waiting : record.held, claim, byExpiry);
+}
+
+/**
+ * Leaves a lease that was taken over from somebody as nobody's, until that one cannot believe in it any more. Without
+ * this, an acquire that was given up, came late, took over its own retry and was then released would have freed the
+ * key while the retry still believed to hold it.
+ */
+function forsake(record: LockRecord, claim: RecordClaim): void {
+  claim.token = NOBODY;
+  claim.expiresAtMs = claim.promisedUntilMs;
+  heapUpdate(record.held, claim, byExpiry);
 }
 
 function dropExpired(record: LockRecord, heap: RecordClaim[], nowMs: number): void {

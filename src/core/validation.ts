@@ -60,18 +60,22 @@ export function checkApplication(application: string): string {
 export function checkRequest(request: ClaimRequest): void {
   checkKey(request.key);
   checkId(request.id);
-  checkLength("token", request.token, 1, bounds.idBytes);
+  checkText("token", request.token, 1, bounds.idBytes);
   if (request.limit !== UNLIMITED) checkInteger("limit", request.limit, 1, bounds.maxPermits);
   checkInteger("weight", request.weight, 1, Math.min(request.limit, bounds.maxPermits));
   checkPriority(request.priority);
   checkTtl(request.ttlMs);
-  checkLength("owner", request.owner, 0, bounds.ownerBytes);
+  checkBoolean("wait", request.wait);
+  checkText("owner", request.owner, 0, bounds.ownerBytes);
   checkInfo(request.info);
   checkApplication(request.application);
 }
 
-/** A heartbeat's ttl. The names in a reference need no check: what was never admitted is not found. */
+/** A reference to a claim, with or without a ttl to ask for. */
 export function checkRenewRef(ref: RenewRef): void {
+  checkKey(ref.key);
+  checkId(ref.id);
+  if (ref.token !== undefined) checkText("token", ref.token, 1, bounds.idBytes);
   if (ref.ttlMs !== undefined) checkTtl(ref.ttlMs);
 }
 
