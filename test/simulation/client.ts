@@ -8,7 +8,6 @@ import type { Machine, World } from "./world.ts";
 export interface Plan {
   readonly ttlsMs: readonly number[];
   readonly clockDrift: number;
-  readonly jobs: number;
 }
 
 /** Failures that the weather can cause; anything else is a defect. */
@@ -50,9 +49,9 @@ export class Client {
     return this.locks.owner;
   }
 
-  work(worker: number): void {
+  work(worker: number, jobs: number): void {
     this.busyWorkers++;
-    this.#work(worker).then(
+    this.#work(worker, jobs).then(
       () => this.busyWorkers--,
       (error: unknown) => {
         this.defect = error;
@@ -60,9 +59,9 @@ export class Client {
     );
   }
 
-  async #work(worker: number): Promise<void> {
+  async #work(worker: number, jobs: number): Promise<void> {
     const { random } = this.#world;
-    for (let job = 0; job < this.#plan.jobs; job++) {
+    for (let job = 0; job < jobs; job++) {
       await this.machine.sleep(random.between(0, 400));
       const name = `${this.machine.name}.${worker}.${job}`;
       try {

@@ -29,7 +29,7 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
   const backend = random.chance(0.5) ? memoryBackend(server) : writtenBackend(server);
   const sameTtl = random.chance(0.7);
   const ttlsMs = sameTtl ? [random.pick([150, 500, MAX_TTL_MS])] : [150, 500, MAX_TTL_MS];
-  const plan: Plan = { ttlsMs, clockDrift: drift, jobs: random.integer(1, 4) };
+  const plan: Plan = { ttlsMs, clockDrift: drift };
   world.say(() => `seed ${seed}: ${backend.name} store, ttls ${ttlsMs.join(" ")} ms`);
 
   const clients: Client[] = [];
@@ -37,7 +37,8 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
     const machine = new Machine(world, name, rate(), random.between(-3_600_000, 3_600_000));
     const client = new Client(world, machine, remoteStore(world, machine, server, backend), plan);
     clients.push(client);
-    for (let worker = random.integer(1, 3); worker > 0; worker--) client.work(worker);
+    const jobs = random.integer(1, 4);
+    for (let worker = random.integer(1, 3); worker > 0; worker--) client.work(worker, jobs);
   };
   for (let number = random.integer(2, 4); number > 0; number--) start(`c${number}`);
 
@@ -56,6 +57,11 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
     checks.promptFromMs = world.nowMs + 4 * MAX_TTL_MS;
     // Where ttls differ, a long-lived waiter may learn of a short-lived holder's death only at its own heartbeat.
     checks.patienceMs = sameTtl ? 0 : MAX_TTL_MS / 3;
+    world.in(4 * MAX_TTL_MS, () => {
+      for (const client of clients) {
+        if (!client.machine.dead) for (const worker of [11, 12]) client.work(worker, 2);
+      }
+    });
     await world.run(END_MS, look);
     assertNothingLeft(clients, await backend.all());
   } catch (error) {
