@@ -176,12 +176,20 @@ class MemoryStore implements Store {
 
   /** Drops the record when nothing is left of it, and tells the owners of what was granted, but not who asked. */
   #finish(entry: Entry, turn: Turn, askedId: string | undefined): void {
-    if (isIdle(entry.record)) this.#entries.delete(entry.key);
+    if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
       if (claim.id !== askedId) this.#push(claim.owner, { key: entry.key, id: claim.id });
     }
     turn.granted.length = 0;
+  }
+
+  #drop(entry: Entry, turn: Turn): void {
+    this.#entries.delete(entry.key);
+    // Claims granted together take fences ahead of the stamp. A record made anew must start above all of them.
+    if (entry.record.fence > turn.stamp) {
+      this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));
+    }
   }
 
   #push(owner: string, ref: ClaimRef): void {
