@@ -1,1 +1,8 @@
 export { ManualClock, settled } from "./manual-clock.ts";
+export {
+  type OpenOptions,
+  type StoreHarness,
+  type StoreWorld,
+  storeContract,
+  type TestRunner,
+} from "./store-contract.ts";
