@@ -1,3 +1,10 @@
+export {
+  type Fault,
+  type FaultPlan,
+  type FaultyStoreOptions,
+  faultyStore,
+  type StoreCall,
+} from "./faulty-store.ts";
 export { ManualClock, settled } from "./manual-clock.ts";
 export {
   type OpenOptions,
