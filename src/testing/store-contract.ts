@@ -1,5 +1,9 @@
 import assert from "node:assert/strict";
 import { batches } from "./contract/batches.ts";
+import { clientGroups } from "./contract/client-groups.ts";
+import { clientLeases } from "./contract/client-leases.ts";
+import { clientLocks } from "./contract/client-locks.ts";
+import { clientWaiting } from "./contract/client-waiting.ts";
 import { closing } from "./contract/closing.ts";
 import { fencing } from "./contract/fencing.ts";
 import { granting } from "./contract/granting.ts";
@@ -25,6 +29,10 @@ const themes: readonly (readonly [string, (test: DefineTest) => void])[] = [
   ["looking", looking],
   ["values", values],
   ["closing", closing],
+  ["client: locks", clientLocks],
+  ["client: waiting", clientWaiting],
+  ["client: leases", clientLeases],
+  ["client: groups and administration", clientGroups],
 ];
 
 /**

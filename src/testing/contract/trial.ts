@@ -120,9 +120,10 @@ export class Trial {
     return this.#world.store();
   }
 
-  /** A client over an instance, closed when the test ends. */
+  /** A client over an instance, closed when the test ends. What it warns of, such as dropped leases, is no news. */
   client(store: Store = this.store, options: LocksOptions = {}): Locks {
-    const locks = createLocks(store, { closeStore: false, clock: this.clock, ...options });
+    const defaults: LocksOptions = { closeStore: false, clock: this.clock, onWarning: () => {} };
+    const locks = createLocks(store, { ...defaults, ...options });
     this.#clients.push(locks);
     return locks;
   }
