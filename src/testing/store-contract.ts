@@ -13,7 +13,7 @@ import { lifetimes } from "./contract/lifetimes.ts";
 import { looking } from "./contract/looking.ts";
 import { pushing } from "./contract/pushing.ts";
 import { queueing } from "./contract/queueing.ts";
-import { type DefineTest, Trial } from "./contract/trial.ts";
+import { type DefineTest, type Needs, Trial } from "./contract/trial.ts";
 import { values } from "./contract/values.ts";
 
 export type { OpenOptions, StoreHarness, StoreWorld, TestRunner } from "./contract/harness.ts";
@@ -50,17 +50,23 @@ const themes: readonly (readonly [string, (test: DefineTest) => void])[] = [
  */
 export function storeContract(harness: StoreHarness, runner: TestRunner): void {
   const { describe, it } = runner;
-  const counts = harness.counts ?? true;
-  const bounded = harness.bounded ?? true;
-  const test: DefineTest = (name, body, { counts: mustCount, maxWaiters } = {}) => {
-    const skipped = (mustCount && !counts) || (maxWaiters !== undefined && !bounded);
-    const define = skipped ? it.skip : it;
+  const { counts = true, shared = true, bounded = true } = harness;
+  const canMeet = (needs: Needs) =>
+    (counts || needs.counts === undefined) &&
+    (shared || needs.shared === undefined) &&
+    (bounded || needs.maxWaiters === undefined);
+  const test: DefineTest = (name, body, needs = {}) => {
+    const { maxWaiters } = needs;
+    const define = canMeet(needs) ? it : it.skip;
     define(name, () => Trial.run(harness, maxWaiters === undefined ? {} : { maxWaiters }, body));
   };
 
   describe(harness.name, () => {
-    it("the harness tells truly whether the store counts", () =>
-      Trial.run(harness, {}, async ({ store }) => assert.equal(store.counts, counts)));
+    it("the harness tells the truth about the store", () =>
+      Trial.run(harness, {}, async (trial) => {
+        assert.equal(trial.store.counts, counts, "counts");
+        assert.equal((await trial.other()) !== trial.store, shared, "shared");
+      }));
     for (const [name, theme] of themes) describe(name, () => theme(test));
   });
 }

@@ -4,6 +4,7 @@ import * as vitest from "vitest";
 
 const manual: StoreHarness = {
   name: "memory",
+  shared: false,
   async open(options) {
     const clock = new ManualClock();
     const store = memoryStore({ ...options, clock });
@@ -18,6 +19,7 @@ const manual: StoreHarness = {
 
 const real: StoreHarness = {
   name: "memory, on this machine's clock",
+  shared: false,
   async open(options) {
     const store = memoryStore(options);
     return { store: async () => store, close: () => store.close() };

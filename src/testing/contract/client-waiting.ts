@@ -193,7 +193,7 @@ export function clientWaiting(test: DefineTest): void {
       await lock.acquire();
       void trial.begin(lock.acquire());
       await trial.untilWaiting(trial.key(), 1);
-      await expectCode("QUEUE_FULL", () => lock.acquire());
+      await expectCode("QUEUE_FULL", () => trial.soon(trial.begin(lock.acquire())));
       assert.equal(await lock.tryAcquire(), null);
     },
     { maxWaiters: 1 },

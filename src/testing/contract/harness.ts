@@ -10,7 +10,7 @@ export interface OpenOptions {
 export interface StoreWorld {
   /**
    * Another instance over the same backend, as another process would have it. A store that cannot be shared between
-   * processes returns the same instance again.
+   * processes returns the same instance again, and its harness says `shared: false`.
    */
   store(): Promise<Store>;
   /** The clock that clients over these stores use. Default: this machine's. */
@@ -54,6 +54,8 @@ export interface StoreHarness {
   readonly counts?: boolean;
   /** Whether `open` heeds `maxWaiters`. Without it, the test about full queues is skipped. Default true. */
   readonly bounded?: boolean;
+  /** Whether instances are independent and share a backend, as those of several processes. Default true. */
+  readonly shared?: boolean;
   /**
    * Opens what one test uses. Tests never share keys, so all of them may share one backend, and run at the same time.
    * A rejection fails the test.

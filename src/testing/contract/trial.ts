@@ -22,11 +22,13 @@ import {
 import type { OpenOptions, StoreHarness, StoreWorld } from "./harness.ts";
 
 /** Defines one test. What it needs beyond the four verbs decides whether it is skipped. */
-export type DefineTest = (
-  name: string,
-  body: (trial: Trial) => Promise<void>,
-  needs?: { readonly counts?: true; readonly maxWaiters?: number },
-) => void;
+export type DefineTest = (name: string, body: (trial: Trial) => Promise<void>, needs?: Needs) => void;
+
+export interface Needs {
+  readonly counts?: true;
+  readonly shared?: true;
+  readonly maxWaiters?: number;
+}
 
 /** Lifetimes in ticks. Nothing waits for a long one; a test sleeps through a short one. */
 export const SHORT = 20;
