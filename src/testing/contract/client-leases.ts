@@ -116,6 +116,28 @@ export function clientLeases(test: DefineTest): void {
     assert.equal((await trial.soon(states)).at(-1)?.lost !== undefined, true);
   });
 
+  // E9, E11
+  test("a lost lease that is to be won again is, with a higher fence and a signal that stays quiet", async (trial) => {
+    const lock = trial.client().mutex(trial.key(), { ttlMs: trial.ms(SHORT), reacquire: true });
+    const lease = await lock.acquire();
+    const { id, fence, signal } = lease;
+    await trial.release({ key: trial.key(), id });
+    await trial.eventually("the lease is held again", () => lease.held && lease.fence > fence);
+    assert.equal(signal.aborted, false);
+    const [claim] = (await trial.status(trial.key())).held;
+    assert.deepEqual([claim?.id, claim?.fence], [lease.id, lease.fence]);
+    assert.equal(await lease.release(), true);
+    await trial.expectIdle(trial.key());
+  });
+
+  // A6, C5
+  test("a lease that leaves its scope is released", async (trial) => {
+    const lease = await trial.client().mutex(trial.key()).acquire();
+    await lease[Symbol.asyncDispose]();
+    assert.equal(lease.held, false);
+    await trial.expectIdle(trial.key());
+  });
+
   // E6
   test("extending a lease makes it last longer, once", async (trial) => {
     const lock = trial.client().mutex(trial.key(), { ttlMs: trial.ms(SHORT), renew: false });

@@ -1,6 +1,6 @@
 /** The locks that applications use: mutexes, reader-writer locks, semaphores. */
 import assert from "node:assert/strict";
-import { HoldfastError, type Lease } from "../../core/index.ts";
+import { durabilities, HoldfastError, type Lease } from "../../core/index.ts";
 import { type DefineTest, expectCode, expectGrowing } from "./trial.ts";
 
 export function clientLocks(test: DefineTest): void {
@@ -137,6 +137,17 @@ export function clientLocks(test: DefineTest): void {
     else assert.ok(refused instanceof HoldfastError && refused.code === "UNSUPPORTED");
     // A semaphore of one is a mutex, which every store can be.
     assert.ok(await locks.semaphore(trial.key(), 1).tryAcquire());
+  });
+
+  // E5
+  test("a lock that demands more durability than the store has is refused", async (trial) => {
+    const locks = trial.client();
+    const rank = durabilities.indexOf(trial.store.durability);
+    for (const [index, durability] of durabilities.entries()) {
+      const demand = async () => locks.mutex(trial.key(), { durability });
+      if (index <= rank) await demand();
+      else await expectCode("DURABILITY_UNAVAILABLE", demand);
+    }
   });
 
   // A1

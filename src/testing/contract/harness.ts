@@ -27,11 +27,11 @@ export interface StoreWorld {
  * @example
  * const harness: StoreHarness = {
  *   name: "redis",
- *   async open({ maxWaiters }) {
+ *   async open(options) {
  *     const stores: Store[] = [];
  *     return {
  *       async store() {
- *         const store = redisStore(redis, { ...(maxWaiters === undefined ? {} : { maxWaiters }) });
+ *         const store = redisStore(redis, options);
  *         stores.push(store);
  *         return store;
  *       },
