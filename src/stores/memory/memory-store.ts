@@ -212,7 +212,11 @@ class MemoryStore implements Store {
     let cursor = "";
     for (let examined = 0; examined < EXAMINED_PER_PAGE && keys.length < query.limit; examined++) {
       const next = rest.next();
-      if (next.done) return { keys };
+      if (next.done) {
+        // Its place is used up, and whoever asks for this page again must be shown it again.
+        this.#pages = undefined;
+        return { keys };
+      }
       cursor = String(next.value.serial);
       if (!next.value.key.startsWith(query.prefix)) continue;
       const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
