@@ -1,4 +1,4 @@
-import { createLocks, memoryStore } from "holdfast";
+import { createLocks, LeaseLostError, memoryStore } from "holdfast";
 import { faultyStore, ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
 
@@ -20,4 +20,23 @@ test("closing a client does not wait for ever for a store that has fallen silent
   });
   await clock.advance(2_000);
   expect(closed).toBe(true);
+});
+
+test("a signal first asked for while its client closes aborts as well", async () => {
+  const clock = new ManualClock();
+  const slow = faultyStore(
+    memoryStore({ clock }),
+    ({ verb }) => (verb === "release" ? { afterMs: 100 } : undefined),
+    { clock },
+  );
+  const locks = createLocks(slow, { clock });
+  const lease = await locks.mutex("k").acquire();
+  const closing = locks.close();
+  await clock.advance(50);
+  const { signal } = lease;
+  await clock.advance(50);
+  await closing;
+  expect(lease.held).toBe(false);
+  expect(signal.aborted).toBe(true);
+  expect(signal.reason).toBeInstanceOf(LeaseLostError);
 });
