@@ -201,6 +201,29 @@ export function clientLeases(test: DefineTest): void {
     assert.equal((await trial.status(trial.key())).heldCount, 1);
   });
 
+  test("a store that always answers after the ttl leases nothing, and keeps nothing", async (trial) => {
+    const store = faultyStore(
+      trial.store,
+      ({ verb }) => (verb === "acquire" ? { afterMs: trial.ms(PAST_SHORT) } : undefined),
+      { clock: trial.clock },
+    );
+    const locks = trial.client(store, { requestTimeoutMs: trial.ms(SHORT * 3) });
+    const lock = locks.mutex(trial.key(), { ttlMs: trial.ms(SHORT) });
+    await expectCode("STORE_UNAVAILABLE", () => trial.soon(trial.begin(lock.acquire())));
+    await trial.sleep(PAST_SHORT);
+    await trial.expectIdle(trial.key());
+  });
+
+  // B3
+  test("a release repeated after a lost reply still says that it held", async (trial) => {
+    const store = faultyStore(trial.store, ({ verb, count }) =>
+      verb === "release" && count === 1 ? { lose: "reply" } : undefined,
+    );
+    const lease = await trial.client(store).mutex(trial.key()).acquire();
+    assert.equal(await trial.soon(trial.begin(lease.release())), true);
+    await trial.expectIdle(trial.key());
+  });
+
   // A6, B2. "A failed release masks the body's error."
   test("a release that fails hides neither the body's error nor its value", async (trial) => {
     const refused = new StoreUnavailableError("as planned");

@@ -56,8 +56,25 @@ export function looking(test: DefineTest): void {
     await trial.hold(trial.mutex(trial.key("elsewhere")));
     const pages = await list(trial, `${trial.prefix}page-`, 5);
     for (const page of pages) assert.ok(page.keys.length <= 5, "a page is longer than its limit");
-    const seen = pages.flatMap((page) => page.keys.map((status) => status.key));
+    const seen = pages.flatMap(keysOf);
     assert.deepEqual([...new Set(seen)].sort(), keys.sort());
+  });
+
+  test("a page that has to be asked for twice loses no key, nor does the last one", async (trial) => {
+    for (let index = 0; index < 9; index++) await trial.hold(trial.mutex(trial.key(`again-${index}`)));
+    const query = { prefix: trial.prefix, limit: 4, maxClaims: 0 };
+    const seen = new Set<string>();
+    let cursor: string | undefined;
+    for (let turn = 0; turn === 0 || cursor !== undefined; turn++) {
+      assert.ok(turn < 1_000, "the listing does not end");
+      const next = cursor === undefined ? query : { ...query, cursor };
+      // As if the reply to the first one had been lost.
+      await trial.store.look(next);
+      const page = await trial.store.look(next);
+      for (const key of keysOf(page)) seen.add(key);
+      cursor = page.cursor;
+    }
+    assert.equal(seen.size, 9);
   });
 
   test("a listing shows claims as a look at the key does", async (trial) => {
@@ -87,7 +104,7 @@ export function looking(test: DefineTest): void {
     await trial.hold(trial.mutex(trial.key("expired"), { ttlMs: trial.ms(SHORT) }));
     await trial.hold(trial.mutex(trial.key("held")));
     await trial.sleep(PAST_SHORT);
-    const seen = (await list(trial, trial.prefix, 10)).flatMap((page) => page.keys.map(({ key }) => key));
+    const seen = (await list(trial, trial.prefix, 10)).flatMap(keysOf);
     assert.deepEqual(seen, [trial.key("held")]);
   });
 
@@ -133,6 +150,10 @@ function withoutExpiry({ expiresInMs: _, ...claim }: KeyStatus["held"][number]):
 /** A status without what changes from one moment to the next. */
 function settled(status: KeyStatus): object {
   return { ...status, held: status.held.map(withoutExpiry), waiting: status.waiting.map(withoutExpiry) };
+}
+
+function keysOf(page: LookPage): string[] {
+  return page.keys.map((status) => status.key);
 }
 
 function idsOf(claims: readonly { readonly id: string }[]): string[] {
