@@ -190,7 +190,7 @@ export class Heartbeat {
     this.#closing = true;
     await this.#grace(graceMs);
     await Promise.all([...this.#claims].map((claim) => this.#shutDown(claim)));
-    while (this.#background.size > 0) await Promise.all(this.#background);
+    await this.#drain();
     this.#unsubscribe();
     this.#timer?.cancel();
     this.#timer = undefined;
@@ -207,6 +207,21 @@ export class Heartbeat {
       timer.cancel();
       leftMs = untilMs - this.clock.monotonicMs();
     }
+  }
+
+  /** Waits for work that nobody awaits, but not for a store that has fallen silent: ttls end what is left there. */
+  async #drain(): Promise<void> {
+    const silence = deferred<void>();
+    let silent = false;
+    const timer = this.clock.setTimer(this.settings.requestTimeoutMs, () => {
+      silent = true;
+      silence.resolve();
+    });
+    timer.keepAlive(true);
+    while (this.#background.size > 0 && !silent) {
+      await Promise.race([Promise.all(this.#background), silence.promise]);
+    }
+    timer.cancel();
   }
 
   async #shutDown(claim: LiveClaim): Promise<void> {

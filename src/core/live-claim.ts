@@ -177,7 +177,9 @@ export class LiveClaim {
     this.#expireIfOverdue(this.#now());
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
-      if (this.#phase === "ended" && this.#loss !== undefined) this.#controller.abort(this.#loss);
+      // Also while a closing client still takes its leave of the store, which aborts only what exists by then.
+      const lost = this.over && !this.#released && this.#loss !== undefined;
+      if (lost) this.#controller.abort(this.#loss);
     }
     return this.#controller.signal;
   }

@@ -60,7 +60,8 @@ export class ManualClock implements Clock {
       next.callback();
       await settled();
     }
-    this.#elapsedMs = untilMs;
+    // A timer may have blocked for longer than this, and time never goes back.
+    this.#elapsedMs = Math.max(this.#elapsedMs, untilMs);
   }
 
   /** Lets time pass while nothing runs, as when the event loop is blocked or the process is stopped. */

@@ -7,8 +7,8 @@ import {
   type Clock,
   checkInteger,
   checkQuery,
+  checkRenewRef,
   checkRequest,
-  checkTtl,
   describe,
   emptyRecord,
   type GrantListener,
@@ -59,6 +59,7 @@ interface Entry {
 
 /** Who is told of an owner's grants, and what has not been told yet. */
 interface Listener {
+  readonly owner: string;
   readonly call: GrantListener;
   refs: ClaimRef[];
 }
@@ -88,7 +89,7 @@ class MemoryStore implements Store {
     for (const listener of listeners) {
       const { refs } = listener;
       listener.refs = [];
-      listener.call(refs);
+      if (this.#listeners.get(listener.owner) === listener) listener.call(refs);
     }
   };
   #closed = false;
@@ -114,8 +115,7 @@ class MemoryStore implements Store {
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
-    // The names in a reference need no check: what was never admitted is not found.
-    for (const { ttlMs } of refs) if (ttlMs !== undefined) checkTtl(ttlMs);
+    for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
     const answers: RenewAnswer[] = [];
     for (const ref of refs) {
@@ -127,6 +127,7 @@ class MemoryStore implements Store {
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
     const released: boolean[] = [];
     for (const ref of refs) {
@@ -146,7 +147,7 @@ class MemoryStore implements Store {
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {
-    const entry: Listener = { call: listener, refs: [] };
+    const entry: Listener = { owner, call: listener, refs: [] };
     this.#listeners.set(owner, entry);
     return () => {
       if (this.#listeners.get(owner) === entry) this.#listeners.delete(owner);
@@ -222,7 +223,11 @@ class MemoryStore implements Store {
     let cursor = "";
     for (let examined = 0; examined < EXAMINED_PER_PAGE && keys.length < query.limit; examined++) {
       const next = rest.next();
-      if (next.done) return { keys };
+      if (next.done) {
+        // Its place is used up, and whoever asks for this page again must be shown it again.
+        this.#pages = undefined;
+        return { keys };
+      }
       cursor = String(next.value.serial);
       if (!next.value.key.startsWith(query.prefix)) continue;
       const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
