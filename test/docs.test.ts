@@ -6,8 +6,8 @@
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, posix } from "node:path";
-import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { format, promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { documents, read, root } from "./source-tree.ts";
 
 interface Snippet {
@@ -26,7 +26,8 @@ beforeAll(() => {
   rmSync(join(root, folder), { recursive: true, force: true });
   mkdirSync(join(root, folder));
   for (const { file, code } of snippets) writeFileSync(join(root, folder, file), code);
-  const config = { extends: "../tsconfig.json", compilerOptions: { noUnusedLocals: false }, include: ["."] };
+  const files = snippets.map(({ file }) => file);
+  const config = { extends: "../tsconfig.json", compilerOptions: { noUnusedLocals: false }, files };
   writeFileSync(join(root, folder, "tsconfig.json"), JSON.stringify(config));
 });
 
@@ -46,8 +47,16 @@ describe("snippets", () => {
     await run.catch((error: { stdout: string }) => expect.fail(error.stdout));
   }, 60_000);
 
-  test.each(snippets.filter(({ runs }) => runs))("$name runs", async ({ file }) => {
-    await import(/* @vite-ignore */ join(root, folder, file));
+  test.each(snippets.filter(({ runs }) => runs))("$name runs, and prints what it says", async (snippet) => {
+    const log = vi.spyOn(console, "log").mockImplementation(() => {});
+    onTestFinished(() => log.mockRestore());
+    await import(/* @vite-ignore */ join(root, folder, snippet.file));
+    const printed = log.mock.calls.map((values) => format(...values));
+    for (const expected of promisedOutput(snippet.code)) {
+      const found = printed.findIndex((line) => line.startsWith(expected));
+      expect(found, `"${expected}" among what is left: ${printed.join(" · ")}`).not.toBe(-1);
+      printed.splice(0, found + 1);
+    }
   });
 });
 
@@ -66,11 +75,22 @@ function snippetsOf(path: string): Snippet[] {
   return lines.flatMap((line, index) => {
     if (line !== "```ts") return [];
     const end = lines.indexOf("```", index);
-    const code = [...lines.slice(0, index + 1).map(() => ""), ...lines.slice(index + 1, end), "export {};", ""];
+    const code = [
+      ...lines.slice(0, index + 1).map(() => ""),
+      ...lines.slice(index + 1, end),
+      "export {};",
+      "",
+    ];
     const name = `${path}:${index + 2}`;
     const file = `${path.replace(/\W+/g, "-")}-${index + 2}.ts`;
     return [{ name, file, code: code.join("\n"), runs: !isMarked(lines, index) }];
   });
+}
+
+/** What comments behind a `console.log` say that it prints, where that is a plain value or an error's code. */
+function promisedOutput(code: string): string[] {
+  const pattern = /console\.log\(.*\/\/ (true|false|null|\d+|[A-Z]+_[A-Z_]+)\b/g;
+  return [...code.matchAll(pattern)].map(([, value]) => value ?? "");
 }
 
 function isMarked(lines: readonly string[], index: number): boolean {

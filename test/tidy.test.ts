@@ -129,8 +129,8 @@ describe("documentation", () => {
 
   test.each([
     ["ErrorCode", "src/core/errors.ts", /^### `?(\w+)`?$/gm],
-    ["LossReason", "src/core/errors.ts", /^\| `([\w-]+)` \|/gm],
-    ["HoldfastWarning", "src/core/options.ts", /^\| `([\w-]+)` \|/gm],
+    ["LossReason", "src/core/errors.ts", /^\| `([\w-]+)` +\|/gm],
+    ["HoldfastWarning", "src/core/options.ts", /^\| `([\w-]+)` +\|/gm],
   ])("docs/errors.md explains every %s", (type, path, entry) => {
     const documented = [...read("docs/errors.md").matchAll(entry)].map(([, code]) => code);
     const declared = wordsOf(type, read(path));
