@@ -8,30 +8,38 @@ import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { descendantsOf, signalAll } from "./process-tree.js";
 
 export const root = fileURLToPath(new URL("..", import.meta.url));
 
 /** The oldest Node that Holdfast supports, as package.json says under `engines`. */
 const OLDEST_NODE = [20, 19];
 
-/** How long a child may take to end after we passed on a signal. */
+/** How long the processes of a step may take to end after we passed on a signal. */
 const STOP_MS = 5_000;
 
 /** @type {import("node:child_process").ChildProcess | undefined} */
 let child;
 /** @type {NodeJS.Signals | undefined} */
 let stoppedBy;
+/** What the step had started when we were stopped. @type {number[]} */
+let stopping = [];
 
 for (const signal of /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])) {
   process.on(signal, () => stop(signal));
 }
 
-/** Passes a signal on to the step that is running, and ends when that has ended. */
+/**
+ * Passes a signal on to everything that the running step has started, and ends when the step has. A terminal signals
+ * all of them by itself; whoever kills this process alone does not, and test runners forget their grandchildren.
+ */
 function stop(signal) {
-  stoppedBy ??= signal;
-  if (child === undefined) process.exit(exitCodeOf(signal));
-  child.kill(signal);
-  setTimeout(() => child?.kill("SIGKILL"), STOP_MS).unref();
+  if (child?.pid === undefined) process.exit(exitCodeOf(signal));
+  if (stoppedBy !== undefined) return;
+  stoppedBy = signal;
+  stopping = [child.pid, ...descendantsOf(child.pid)];
+  signalAll(stopping, signal);
+  setTimeout(() => signalAll(stopping, "SIGKILL"), STOP_MS).unref();
 }
 
 /** The exit code by which shells know that a signal ended a process. */
@@ -60,15 +68,22 @@ export async function step(name, run) {
   return code === 0;
 }
 
+/** Colours only where somebody sees them: some tools colour a file or a log as well. */
+const plain = !process.stdout.isTTY && process.env.FORCE_COLOR === undefined;
+export const env = plain ? { ...process.env, NO_COLOR: "1" } : process.env;
+
 /** Runs a process in the repository with our own input and output. Resolves to its exit code. */
 export function run(command, args, options = {}) {
   return new Promise((resolve, reject) => {
-    child = spawn(command, args, { cwd: root, stdio: "inherit", ...options });
+    child = spawn(command, args, { cwd: root, stdio: "inherit", env, ...options });
     child.once("error", reject);
     child.once("close", (code, signal) => {
       child = undefined;
       // Whoever stopped us wants no further steps.
-      if (stoppedBy !== undefined) process.exit(exitCodeOf(stoppedBy));
+      if (stoppedBy !== undefined) {
+        signalAll(stopping, "SIGKILL");
+        process.exit(exitCodeOf(stoppedBy));
+      }
       resolve(code ?? exitCodeOf(signal));
     });
   });

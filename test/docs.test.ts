@@ -17,17 +17,16 @@ interface Snippet {
   readonly runs: boolean;
 }
 
-/** Ignored by git, and inside the repository so that `holdfast` resolves as it does for the tests. */
-const folder = ".snippets";
+/** Ignored by git, inside the repository so that `holdfast` resolves as it does for the tests, and this run's own. */
+const folder = `.snippets/${process.pid}`;
 
 const snippets = documents().flatMap(snippetsOf);
 
 beforeAll(() => {
-  rmSync(join(root, folder), { recursive: true, force: true });
-  mkdirSync(join(root, folder));
+  mkdirSync(join(root, folder), { recursive: true });
   for (const { file, code } of snippets) writeFileSync(join(root, folder, file), code);
   const files = snippets.map(({ file }) => file);
-  const config = { extends: "../tsconfig.json", compilerOptions: { noUnusedLocals: false }, files };
+  const config = { extends: "../../tsconfig.json", compilerOptions: { noUnusedLocals: false }, files };
   writeFileSync(join(root, folder, "tsconfig.json"), JSON.stringify(config));
 });
 
