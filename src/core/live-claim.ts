@@ -152,7 +152,7 @@ export class LiveClaim {
     this.#expireIfOverdue(this.#now());
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
-      if (this.#phase === "ended" && this.#loss !== undefined) this.#controller.abort(this.#loss);
+      if (this.over && this.#loss !== undefined) this.#controller.abort(this.#loss);
     }
     return this.#controller.signal;
   }
