@@ -29,6 +29,12 @@ for (const signal of /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])) {
   process.on(signal, () => stop(signal));
 }
 
+// npm starts us through a shell, which a signal to npm ends without telling us.
+const parent = process.ppid;
+setInterval(() => {
+  if (process.ppid !== parent) stop("SIGTERM");
+}, 500).unref();
+
 /**
  * Passes a signal on to everything that the running step has started, and ends when the step has. A terminal signals
  * all of them by itself; whoever kills this process alone does not, and test runners forget their grandchildren.

@@ -1,7 +1,7 @@
 /** What the parts of this example tell each other, besides what the store's adapter sends. */
 
 /** The job and its parts. Every part takes a while, so that there is time to kill whoever is at it. */
-export const job = { key: "nightly-report", parts: 8, partMs: 300, ttlMs: 1_500 } as const;
+export const job = { key: "nightly-report", parts: 8, partMs: 300, ttlMs: 2_000 } as const;
 
 /** What a replica tells the demo, in the order in which it happens. */
 export type ReplicaEvent =
