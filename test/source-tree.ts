@@ -32,9 +32,7 @@ export function read(path: string): string {
   return readFileSync(join(root, path), "utf8");
 }
 
-/** README, CHANGELOG, CONTRIBUTING and all of docs/. */
+/** Everything that is written for people. */
 export function documents(): string[] {
-  return [...filesBelow("docs"), ...filesBelow("").filter((path) => !path.includes("/"))].filter((path) =>
-    path.endsWith(".md"),
-  );
+  return filesBelow("").filter((path) => path.endsWith(".md"));
 }
