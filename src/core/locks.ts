@@ -112,7 +112,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       return released === true;
     },
     stats: () => ({ ...heartbeat.stats }),
-    close(closeOptions = {}) {
+    async close(closeOptions = {}) {
       closing ??= heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
       return closing;
     },

@@ -1,0 +1,14 @@
+/** `npm run check`: everything that is fast. Types, lint and format, and the test that keeps the tree tidy. */
+import { checkStyle, checkTypes, runVitest } from "./checks.js";
+import { checkNode, install, step } from "./steps.js";
+
+checkNode();
+if (!(await install())) process.exit(1);
+
+// All of them run, so that one look shows everything there is to mend.
+const passed = [
+  await checkTypes(),
+  await checkStyle(),
+  await step("tidy (vitest)", () => runVitest(["test/tidy.test.ts"])),
+];
+process.exit(passed.every(Boolean) ? 0 : 1);

@@ -1,0 +1,212 @@
+/** Keeps the tree tidy: what may import what, how files are named, and that everything public is documented. */
+import { existsSync } from "node:fs";
+import { dirname, join, posix } from "node:path";
+import { describe, expect, test } from "vitest";
+import { documents, filesBelow, read, root } from "./source-tree.ts";
+
+/** Files that may be longer than MAX_LINES, each with the length at which to think again. */
+const longFiles: Readonly<Record<string, number>> = {
+  // One claim's whole life is one state machine; cutting it in two would hide half of its transitions.
+  "src/core/live-claim.ts": 800,
+};
+
+const MAX_LINES = 400;
+
+/** What each folder of src/ may import besides itself and Node: the `index.ts` of these folders, and these packages. */
+const mayImport: Readonly<Record<string, { folders: readonly string[]; packages: readonly string[] }>> = {
+  "src/core": { folders: [], packages: [] },
+  "src/stores/*": { folders: ["src/core"], packages: [] },
+  "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
+  src: { folders: ["src/core", "src/stores/*"], packages: [] },
+};
+
+const files = filesBelow("");
+const sources = files.filter((path) => path.startsWith("src/") && path.endsWith(".ts"));
+const texts = files.filter((path) => !/\.(png|ico|woff2?|gif|jpg)$/.test(path));
+const packageJson = JSON.parse(read("package.json")) as {
+  files: string[];
+  bin?: Record<string, string>;
+  exports: Record<string, string | Record<string, string>>;
+};
+
+describe("imports", () => {
+  test.each(sources)("%s imports only what its folder may", (path) => {
+    const wrong = importsOf(path).filter((specifier) => !isAllowed(path, specifier));
+    expect(wrong).toEqual([]);
+  });
+
+  test("core imports no store, and a store no other store", () => {
+    // The rules above say so; this says that they do.
+    expect(isAllowed("src/core/locks.ts", "../stores/memory/index.ts")).toBe(false);
+    expect(isAllowed("src/core/locks.ts", "redis")).toBe(false);
+    expect(isAllowed("src/stores/redis/index.ts", "../memory/index.ts")).toBe(false);
+    expect(isAllowed("src/stores/redis/index.ts", "../../core/record.ts")).toBe(false);
+    expect(isAllowed("src/stores/redis/index.ts", "../../core/index.ts")).toBe(true);
+    expect(isAllowed("src/testing/contract.ts", "../core/index.ts")).toBe(true);
+    expect(isAllowed("src/testing/contract.ts", "../stores/memory/memory-store.ts")).toBe(false);
+  });
+
+  test("every folder of src/ with sources has an index.ts", () => {
+    const folders = new Set(sources.map((path) => posix.dirname(path)));
+    expect([...folders].filter((folder) => !sources.includes(`${folder}/index.ts`))).toEqual([]);
+  });
+});
+
+describe("files", () => {
+  test("are named in kebab-case, for what they are", () => {
+    const known = /^(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md$|^LICENSE$|^Dockerfile$/;
+    const kebab = /^\.?[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)*$/;
+    const parts = files.flatMap((path) => path.split("/"));
+    expect(parts.filter((part) => !kebab.test(part) && !known.test(part))).toEqual([]);
+  });
+
+  test("no file or folder is a drawer for everything", () => {
+    expect(files.filter((path) => /(^|\/)(utils?|helpers?|common|misc)(\.|\/)/.test(path))).toEqual([]);
+  });
+
+  test("sources are short enough to read at a sitting", () => {
+    const long = sources.filter((path) => read(path).split("\n").length > (longFiles[path] ?? MAX_LINES) + 1);
+    expect(long).toEqual([]);
+    expect(Object.keys(longFiles).filter((path) => !sources.includes(path))).toEqual([]);
+  });
+
+  test("nothing is left to be done later", () => {
+    // Written so that it does not find itself.
+    const marker = /\bTO(?=DO\b)|\bFIX(?=ME\b)/;
+    expect(texts.filter((path) => marker.test(read(path)))).toEqual([]);
+  });
+
+  test("nothing names a path of one machine or a package registry", () => {
+    const machinePath = /(?<![\w.*)}-])\/(home|Users|root|work)\/|[A-Z]:\\Users/;
+    const registry = /\bregistry\.\w+\.\w+|"resolved"\s*:/;
+    expect(texts.filter((path) => machinePath.test(read(path)))).toEqual([]);
+    expect(texts.filter((path) => registry.test(read(path)))).toEqual([]);
+  });
+});
+
+describe("the package", () => {
+  const targets = Object.values(packageJson.exports)
+    .flatMap((target) => (typeof target === "string" ? [target] : Object.values(target)))
+    .concat(Object.values(packageJson.bin ?? {}))
+    .filter((target) => target !== "./package.json");
+
+  test("exports only what the build makes", () => {
+    const missing = targets.filter((target) => {
+      const source = target.replace(/^\.\/dist\//, "src/").replace(/(\.d)?\.[jt]s$/, ".ts");
+      return !target.startsWith("./dist/") || !sources.includes(source);
+    });
+    expect(missing).toEqual([]);
+  });
+
+  test("is known to the compiler under every name it exports", () => {
+    const names = Object.keys(packageJson.exports).filter((name) => name !== "./package.json");
+    const paths = Object.keys(JSON.parse(read("tsconfig.json")).compilerOptions.paths);
+    expect(paths.sort()).toEqual(names.map((name) => name.replace(/^\./, "holdfast")).sort());
+  });
+
+  test("has a lockfile that npm ci accepts on every platform", () => {
+    // Where this fails, `node scripts/complete-lockfile.js` mends it.
+    const { packages } = JSON.parse(read("package-lock.json")) as {
+      packages: Record<string, { optionalDependencies?: Record<string, string> }>;
+    };
+    const asked = Object.values(packages).flatMap((entry) => Object.keys(entry.optionalDependencies ?? {}));
+    const locked = Object.keys(packages).map((path) => path.slice(path.lastIndexOf("node_modules/") + 13));
+    expect(asked.filter((name) => !locked.includes(name))).toEqual([]);
+  });
+});
+
+describe("documentation", () => {
+  const prose = documents().map(read).join("\n");
+  const entries = Object.values(packageJson.exports)
+    .flatMap((target) => (typeof target === "string" ? [] : [target["default"] ?? ""]))
+    .map((target) => target.replace(/^\.\/dist\//, "src/").replace(/\.js$/, ".ts"));
+
+  test.each(entries)("mentions everything that %s exports", (entry) => {
+    const names = exportsOf(entry);
+    expect(names).not.toEqual([]);
+    expect(names.filter((name) => !new RegExp(`\`[^\`\n]*\\b${name}\\b[^\`\n]*\``).test(prose))).toEqual([]);
+  });
+
+  test.each([
+    ["ErrorCode", "src/core/errors.ts", /^### `?(\w+)`?$/gm],
+    ["LossReason", "src/core/errors.ts", /^\| `([\w-]+)` +\|/gm],
+    ["HoldfastWarning", "src/core/options.ts", /^\| `([\w-]+)` +\|/gm],
+  ])("docs/errors.md explains every %s", (type, path, entry) => {
+    const documented = [...read("docs/errors.md").matchAll(entry)].map(([, code]) => code);
+    const declared = wordsOf(type, read(path));
+    expect(declared).not.toEqual([]);
+    expect(declared.filter((code) => !documented.includes(code))).toEqual([]);
+  });
+
+  test("says what to do about every error", () => {
+    const sections = read("docs/errors.md").split(/^### /m).slice(1);
+    const silent = sections.filter((section) => !section.includes("**What to do:**"));
+    expect(silent.map((section) => section.split("\n")[0])).toEqual([]);
+  });
+
+  test("has a page with the same headings for every store", () => {
+    const stores = new Set(sources.flatMap((path) => /^src\/stores\/([^/]+)\//.exec(path)?.[1] ?? []));
+    for (const store of stores) {
+      const headings = [...read(`docs/stores/${store}.md`).matchAll(/^## (.*)$/gm)].map(([, text]) => text);
+      expect(headings, store).toEqual(["Guarantees", "Usage", "How it works", "Options", "Limits"]);
+    }
+  });
+
+  test("exists where a source refers to it", () => {
+    const named = sources.flatMap((path) =>
+      [...read(path).matchAll(/\bdocs\/[\w/-]+\.md\b/g)].map(([doc]) => doc),
+    );
+    expect(named.filter((doc) => !existsSync(join(root, doc)))).toEqual([]);
+  });
+});
+
+/** What a file imports or re-exports, statically or not. */
+function importsOf(path: string): string[] {
+  const code = read(path).replace(/^\s*(\*|\/\/|\/\*).*$/gm, "");
+  const pattern = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
+  return [...code.matchAll(pattern)].map(([, specifier]) => specifier ?? "");
+}
+
+function isAllowed(path: string, specifier: string): boolean {
+  if (specifier.startsWith("node:")) return true;
+  const folder = folderOf(path);
+  const rules = mayImport[generic(folder)];
+  if (rules === undefined) return false;
+  if (!specifier.startsWith(".")) {
+    return rules.packages.some((name) => specifier === name || specifier.startsWith(`${name}/`));
+  }
+  const target = posix.join(dirname(path), specifier);
+  if (folderOf(target) === folder) return true;
+  return target.endsWith("/index.ts") && rules.folders.includes(generic(folderOf(target)));
+}
+
+/** The part of src/ that a file belongs to: `src/core`, `src/stores/memory`, or `src` itself. */
+function folderOf(path: string): string {
+  return /^src\/(stores\/[^/]+|[^/]+)(?=\/)/.exec(path)?.[0] ?? "src";
+}
+
+function generic(folder: string): string {
+  return folder.startsWith("src/stores/") && mayImport[folder] === undefined ? "src/stores/*" : folder;
+}
+
+/** The names that an index file exports, types included. */
+function exportsOf(path: string): string[] {
+  const code = read(path);
+  const listed = [...code.matchAll(/export (?:type )?\{([^}]*)\}/g)].flatMap(([, names = ""]) =>
+    names.split(",").map((name) =>
+      name
+        .replace(/^\s*type\s/, "")
+        .replace(/.*\sas\s/, "")
+        .trim(),
+    ),
+  );
+  const declared = [...code.matchAll(/^export (?:async )?(?:function|const|class|interface|type) (\w+)/gm)];
+  return [...listed, ...declared.map(([, name = ""]) => name)].filter((name) => name !== "");
+}
+
+/** The words of a union, or of a `code` field, in the declaration of a type. */
+function wordsOf(type: string, code: string): string[] {
+  const start = code.search(new RegExp(`export (type|interface) ${type}\\b`));
+  const declaration = code.slice(start).split(/;\s*\n/)[0] ?? "";
+  return [...declaration.matchAll(/"([\w-]+)"/g)].map(([, word]) => word ?? "");
+}
