@@ -1,6 +1,6 @@
 import { expect, describe as suite, test } from "vitest";
 import { HoldfastError } from "../../src/core/errors.ts";
-import { acquire, describe, emptyRecord, type LockRecord, renew } from "../../src/core/record.ts";
+import { acquire, describe, emptyRecord, isIdle, type LockRecord, renew } from "../../src/core/record.ts";
 import { decodeRecord, encodeRecord, RECORD_VERSION } from "../../src/core/record-format.ts";
 import { type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
 import { claimRequest } from "./claim-request.ts";
@@ -120,6 +120,10 @@ suite("record-format: what is read back", () => {
     const copy = decodeRecord(encodeRecord(record), "k");
     acquire(copy, claimRequest("d"), 100, { nowMs: 1_000, stamp: 0n, granted: [] });
     expect(describe(copy, "k", 1_000, 100).waiting.map((claim) => claim.id)).toEqual(["b", "c", "d"]);
+  });
+
+  test("record-format: a record with nobody but waiters is not idle", () => {
+    expect(isIdle(decodeRecord(storedWith({ record: { held: [] } }), "k"))).toBe(false);
   });
 
   test("record-format: fields left out are read as their defaults", () => {
