@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { expect, describe as suite, test } from "vitest";
 import { HoldfastError } from "../../src/core/errors.ts";
 import { acquire, describe, emptyRecord, isIdle, type LockRecord, renew } from "../../src/core/record.ts";
@@ -48,8 +49,14 @@ suite("record-format: what is written", () => {
     expect(RECORD_VERSION).toBe(1);
     const record = recordOf(
       claimRequest("reader", {
-        ...{ token: "t1", weight: 2, limit: UNLIMITED, priority: 3, ttlMs: 30_000 },
-        ...{ owner: "client-1", info: "nightly", application: "billing" },
+        token: "t1",
+        weight: 2,
+        limit: UNLIMITED,
+        priority: 3,
+        ttlMs: 30_000,
+        owner: "client-1",
+        info: "nightly",
+        application: "billing",
       }),
       claimRequest("writer", { ttlMs: 500 }),
       claimRequest("permit", { token: "t2", weight: 3, limit: 4, priority: 9, ttlMs: 700 }),
@@ -258,5 +265,32 @@ suite("record-format: what is rejected", () => {
     expect(rejection(storedWith({ waiting: { limit: -1 } })).message).toContain(reason);
     expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 2 } }), "k").queue[0]?.weight).toBe(2);
     expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 0 } }), "k").queue[0]?.weight).toBe(2);
+  });
+});
+
+suite("record-format: its documentation", () => {
+  const page = readFileSync(new URL("../../docs/record-format.md", import.meta.url), "utf8");
+  const example = /```json\n(.*?)```/s.exec(page)?.[1] ?? "";
+
+  test("record-format: the documented example is read, and written again as it is", () => {
+    const record = decodeRecord(example, "k");
+    assertInvariants(record);
+    expect(record.held).toHaveLength(2);
+    expect(record.queue).toHaveLength(2);
+    expect(encodeRecord(record)).toBe(JSON.stringify(JSON.parse(example)));
+  });
+
+  test("record-format: every field that is written is documented, and no other", () => {
+    const label = { owner: "o", info: "i", application: "app" };
+    const everything = claimRequest("a", { token: "t", weight: 2, limit: 3, priority: 1, ...label });
+    const stored = JSON.parse(encodeRecord(recordOf(everything)));
+    const [, recordTable, claimTable] = page.split(/\n## (?:The record|A claim)\n/);
+    const documented = (table = "") => [...table.matchAll(/^\| `(\w+)` *\|/gm)].map((row) => row[1]);
+    expect(documented(recordTable)).toEqual(Object.keys(stored));
+    expect(documented(claimTable)).toEqual(Object.keys(stored.held[0]));
+  });
+
+  test("record-format: the documented version is the one that is written", () => {
+    expect(page).toContain(`This page describes **version ${RECORD_VERSION}**.`);
   });
 });
