@@ -4,6 +4,6 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     include: ["test/core/{heap,record,record.growth,record.model,record-format}.test.ts"],
-    env: { RECORD_MODEL_RUNS: "100" },
+    env: { RECORD_MODEL_RUNS: "100", RECORD_MODEL_SEED: "1", RECORD_MODEL_SHRINK: "false" },
   },
 });
