@@ -3,7 +3,8 @@
  *
  * A record is who holds the key and who waits for it. Stores apply these functions atomically and supply the time;
  * nothing here reads a clock or does input or output. Every function first drops what has expired and grants what
- * can be granted, so a record needs nobody to watch it. All of them cost O(log n) in holders and waiters.
+ * can be granted, so a record needs nobody to watch it. All of them cost O(log n) in holders and waiters. What people
+ * see of a record is in `record-view.ts`, and how it is written down in `record-format.ts`.
  *
  * The rules, as docs/guarantees.md tells them:
  *
@@ -21,9 +22,7 @@ import type {
   AcquireAnswer,
   ClaimRef,
   ClaimRequest,
-  ClaimStatus,
   HeldAnswer,
-  KeyStatus,
   RefusalReason,
   RefusedAnswer,
   RenewAnswer,
@@ -82,7 +81,7 @@ export interface Turn {
   readonly nowMs: number;
   /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
   readonly stamp: bigint;
-  /** Collects the claims that were granted, the asking one included: their owners want to know. */
+  /** Collects the claims that were granted, the asking one included, for their owners to be told afterwards. */
   readonly granted: RecordClaim[];
 }
 
@@ -186,32 +185,6 @@ export function settle(record: LockRecord, turn: Turn): void {
   dropExpired(record, record.held, turn.nowMs);
   dropExpired(record, record.waiting, turn.nowMs);
   grantHead(record, turn);
-}
-
-/** What an administrator sees. Changes nothing, so a claim whose turn has come is shown as waiting until it asks. */
-export function describe(record: LockRecord, key: string, nowMs: number, maxClaims: number): KeyStatus {
-  const alive = (claim: RecordClaim) => claim.expiresAtMs > nowMs;
-  const held = record.held.filter(alive).sort((a, b) => (a.fence < b.fence ? -1 : 1));
-  const waiting = record.queue.filter(alive).sort(byTurn);
-  const show = (claim: RecordClaim) => claimStatus(claim, nowMs);
-  return {
-    key,
-    fence: record.fence,
-    held: held.slice(0, maxClaims).map(show),
-    heldCount: held.length,
-    heldWeight: held.reduce((sum, claim) => sum + claim.weight, 0),
-    waiting: waiting.slice(0, maxClaims).map(show),
-    waitingCount: waiting.length,
-  };
-}
-
-function claimStatus(claim: RecordClaim, nowMs: number): ClaimStatus {
-  const { id, weight, limit, priority, ttlMs, owner, info, application } = claim;
-  const expiresInMs = claim.expiresAtMs - nowMs;
-  const common = { id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs };
-  return claim.fence === 0n
-    ? { ...common, state: "waiting" }
-    : { ...common, state: "held", fence: claim.fence, acquiredAtMs: claim.acquiredAtMs };
 }
 
 // Answers.

@@ -1,7 +1,6 @@
 import { expect, describe as suite, test } from "vitest";
 import {
   acquire,
-  describe,
   emptyRecord,
   isIdle,
   type RecordClaim,
@@ -9,6 +8,7 @@ import {
   renew,
   settle,
 } from "../../src/core/record.ts";
+import { describe } from "../../src/core/record-view.ts";
 import { type AcquireAnswer, type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
 import { claimRequest } from "./claim-request.ts";
 import { assertInvariants } from "./record-invariants.ts";
