@@ -81,7 +81,7 @@ function fencesAs(change: (fence: bigint, key: string) => bigint): MakeStore {
   });
 }
 
-export const brokenStores: Readonly<Record<string, MakeStore>> = {
+export const brokenStores = {
   "release ignores the token": altered((inner) => ({
     release: (refs) => inner.release(refs.map(withoutToken)),
   })),
@@ -359,4 +359,4 @@ export const brokenStores: Readonly<Record<string, MakeStore>> = {
       return inner.acquire(request);
     },
   })),
-};
+} satisfies Record<string, MakeStore>;
