@@ -530,6 +530,8 @@ export class LiveClaim {
       return false;
     });
     if (this.#extensions?.length === 0) this.#extensions = undefined;
+    // Only extensions make a lease without renewal send heartbeats.
+    if (this.#extensions === undefined && !this.#settings.renew) this.#attemptMs = NEVER;
     this.#schedule();
   }
 
