@@ -311,7 +311,7 @@ export class LiveClaim {
     if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
-    else if (sentMs >= this.#askedMs) this.#gone();
+    else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {
@@ -439,9 +439,13 @@ export class LiveClaim {
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
   }
 
-  #gone(): void {
+  #gone(takenOverBy: string | undefined): void {
     if (this.#phase === "held") {
-      this.#lose("gone");
+      this.#lose(takenOverBy === undefined ? "gone" : "taken-over");
+    } else if (takenOverBy !== undefined && takenOverBy !== this.request.owner) {
+      // Asking again would take it back, and the two clients would go on robbing each other. Within this client no two
+      // calls share an id, so there it was a late request of a call that is over, and the claim is ours to take back.
+      this.#giveUp(refusalError("taken-over", this.request.key, this.request.id));
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
@@ -462,7 +466,7 @@ export class LiveClaim {
     this.#loss = loss;
     this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if (reason !== "gone" && reason !== "abandoned") this.#heartbeat.discard(this.request);
+    if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
     this.#endExtensions(loss);
     if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
       this.#reacquire();
@@ -724,11 +728,18 @@ export function closedError(key?: string): HoldfastError {
   });
 }
 
-function refusalError(reason: RefusalReason, key: string, id: string): HoldfastError {
+function refusalError(reason: RefusalReason | "taken-over", key: string, id: string): HoldfastError {
   if (reason === "queue-full") {
     return new HoldfastError(
       "QUEUE_FULL",
       `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise the bound.`,
+      { key },
+    );
+  }
+  if (reason === "taken-over") {
+    return new HoldfastError(
+      "INVALID_ARGUMENT",
+      `Another call with the id "${id}" has taken over the claim on "${key}". One id stands for one attempt.`,
       { key },
     );
   }

@@ -71,7 +71,7 @@ export interface LockRecord {
   readonly waiting: RecordClaim[];
   /** Waiting claims, the next to be served first. */
   readonly queue: RecordClaim[];
-  /** Claims by id, once there were more than a look through the heaps is good for. */
+  /** Claims by id, once there have been more than a look through the heaps is good for. */
   byId: IdIndex<RecordClaim> | undefined;
 }
 
@@ -160,8 +160,9 @@ function acquireAgain(
 /** A heartbeat: the claim, waiting or held, lives for its ttl (or the ttl asked for) from now on, if not longer. */
 export function renew(record: LockRecord, ref: RenewRef, turn: Turn): RenewAnswer {
   settle(record, turn);
-  const claim = findOwn(record, ref);
+  const claim = findClaim(record, ref.id);
   if (claim === undefined) return gone;
+  if (!isOwn(claim, ref)) return { state: "gone", takenOverBy: claim.owner };
   prolong(record, claim, turn.nowMs + (ref.ttlMs ?? claim.ttlMs));
   return claim.fence !== 0n ? heldAnswer(claim, turn) : waitingAnswer(record, claim, turn);
 }
@@ -169,8 +170,8 @@ export function renew(record: LockRecord, ref: RenewRef, turn: Turn): RenewAnswe
 /** Removes the claim, waiting or held, and says whether it was there. */
 export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean {
   settle(record, turn);
-  const claim = findOwn(record, ref);
-  if (claim === undefined) return false;
+  const claim = findClaim(record, ref.id);
+  if (claim === undefined || !isOwn(claim, ref)) return false;
   if (ref.token !== undefined && claim.promisedUntilMs > turn.nowMs) {
     forsake(record, claim);
   } else {
@@ -235,9 +236,8 @@ function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
 }
 
-function findOwn(record: LockRecord, ref: ClaimRef): RecordClaim | undefined {
-  const claim = findClaim(record, ref.id);
-  return ref.token === undefined || claim?.token === ref.token ? claim : undefined;
+function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
+  return ref.token === undefined || ref.token === claim.token;
 }
 
 function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number): RecordClaim {
