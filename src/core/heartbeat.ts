@@ -7,9 +7,9 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
+import { idInUseError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
-import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
@@ -116,14 +116,7 @@ export class Heartbeat {
   /** Reserves an id that the caller chose: two open claims of one id on one key would be one claim in the store. */
   reserve(request: ClaimRequest): void {
     const name = claimName(request);
-    if (this.#reserved.has(name)) {
-      throw new HoldfastError(
-        "INVALID_ARGUMENT",
-        `id "${request.id}" is in use by an open claim of this client on "${request.key}". ` +
-          "Release that one first, or ask with another id.",
-        { key: request.key },
-      );
-    }
+    if (this.#reserved.has(name)) throw idInUseError(request.key, request.id);
     this.#reserved.add(name);
   }
 

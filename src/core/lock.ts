@@ -1,7 +1,8 @@
+import { closedError } from "./claim-errors.ts";
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
-import { closedError, LiveClaim, newClaimIds, type Verdict } from "./live-claim.ts";
+import { LiveClaim, newClaimIds, type Verdict } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,

@@ -20,7 +20,7 @@ const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
 
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-for (const name of ["src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
+for (const name of ["docs", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
   cpSync(join(root, name), join(folder, name), { recursive: true });
 }
 symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
