@@ -138,8 +138,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "an answer after the deadline revives the lease",
     file: heartbeat,
-    find: "if (next !== undefined && next.wakeMs <= nowMs) this.#run(nowMs);\n    return nowMs;",
-    replace: "if (next === undefined) this.#run(nowMs);\n    return nowMs;",
+    find: "(answers) => {\n        const nowMs = this.wake();",
+    replace: "(answers) => {\n        const nowMs = this.clock.monotonicMs();",
   },
   {
     name: "the fence comes from the client's clock",
@@ -162,8 +162,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "one failed heartbeat loses the lease",
     file: claim,
-    find: "this.#extensions !== undefined) this.#retry(error);",
-    replace: 'this.#extensions !== undefined) this.#lose("gone");',
+    find: "this.#wantsHeartbeats()) this.#retry(error);",
+    replace: 'this.#wantsHeartbeats()) this.#lose("gone");',
   },
   {
     name: "a heartbeat that is never answered is never repeated",
