@@ -73,6 +73,8 @@ function inProcess({ from, count }: Share): Promise<Result> {
 }
 
 function runShare(from: number, count: number): void {
+  // Whoever asked is gone, so nobody wants to know.
+  process.on("disconnect", () => process.exit(1));
   void (async () => {
     let steps = 0;
     let grants = 0;
