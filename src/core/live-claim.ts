@@ -220,7 +220,7 @@ export class LiveClaim {
     const nowMs = this.#now();
     this.#extensions ??= new Extensions();
     const giveUpMs = nowMs + this.#heartbeat.settings.requestTimeoutMs;
-    const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), giveUpMs);
+    const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), nowMs, giveUpMs);
     this.#heartbeat.renew([this], nowMs);
     return proven;
   }
@@ -296,9 +296,9 @@ export class LiveClaim {
     return { ...this.request, ttlMs: extendMs };
   }
 
-  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
+  renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
     if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
     else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
@@ -336,7 +336,7 @@ export class LiveClaim {
       if (answer.state !== "refused") this.#heartbeat.discard(request);
       return;
     }
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     else if (this.#phase === "asking") this.#refused(answer.reason);
   }
@@ -392,7 +392,7 @@ export class LiveClaim {
 
   // Holding.
 
-  #granted(sentMs: number, nowMs: number, answer: HeldAnswer): void {
+  #granted(ref: RenewRef, sentMs: number, nowMs: number, answer: HeldAnswer): void {
     const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
     if (this.#phase !== "held") {
       if (provenUntilMs <= nowMs) {
@@ -404,7 +404,7 @@ export class LiveClaim {
     this.#answered();
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
-    this.#extensions?.prove(this.#provenUntilMs);
+    this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
     this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
     this.#attemptEarlyMs = this.#slackMs();
     this.#schedule();
