@@ -272,7 +272,7 @@ export class LiveClaim {
         else return "renew";
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
         else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
         else if (nowMs >= this.#attemptMs - this.#attemptEarlyMs) return "renew";
         else this.#giveUpExtending(nowMs);
@@ -454,7 +454,7 @@ export class LiveClaim {
   }
 
   #expireIfOverdue(nowMs: number): Phase {
-    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
   }
@@ -657,6 +657,11 @@ export class LiveClaim {
     this.#version++;
     this.#change?.resolve();
     this.#change = undefined;
+  }
+
+  /** What kept a lease from being renewed. Nothing is known of that when this process was paused. */
+  #whyUnproven(): unknown {
+    return this.#lastError ?? (this.#attempts < MIN_ATTEMPTS ? undefined : this.#unavailable());
   }
 
   #unavailable(): HoldfastError {
