@@ -263,12 +263,12 @@ export class LiveClaim {
     switch (this.#phase) {
       case "asking":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#giveUp(this.#unavailable());
         else this.#ask(nowMs);
         return;
       case "waiting":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#giveUp(this.#unavailable());
         else return "renew";
         return;
       case "held":
@@ -626,12 +626,12 @@ export class LiveClaim {
     this.#schedule();
   }
 
-  /** Whether the store has been silent for so long that it counts as unavailable. */
-  #outOfPatience(nowMs: number): boolean {
-    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return false;
+  /** When a store that stays silent counts as unavailable. */
+  #patienceEndsMs(): number {
+    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return NEVER;
     const patienceMs =
       this.#phase === "asking" ? this.#heartbeat.settings.requestTimeoutMs : this.request.ttlMs;
-    return nowMs >= this.#unansweredSinceMs + patienceMs;
+    return this.#unansweredSinceMs + patienceMs;
   }
 
   #schedule(): void {
@@ -643,7 +643,8 @@ export class LiveClaim {
 
   /** When the present phase ends by itself. */
   #limitMs(): number {
-    if (this.#phase !== "held") return this.#giveUpMs;
+    if (this.#phase === "leaving") return this.#giveUpMs;
+    if (this.#phase !== "held") return Math.min(this.#giveUpMs, this.#patienceEndsMs());
     return Math.min(this.#provenUntilMs, this.#holdUntilMs, this.#extensions?.giveUpMs ?? NEVER);
   }
 
