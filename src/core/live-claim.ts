@@ -263,12 +263,12 @@ export class LiveClaim {
     switch (this.#phase) {
       case "asking":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (nowMs >= this.#patienceEndsMs()) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else this.#ask(nowMs);
         return;
       case "waiting":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (nowMs >= this.#patienceEndsMs()) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else return "renew";
         return;
       case "held":
@@ -308,7 +308,7 @@ export class LiveClaim {
     this.#heartbeat.stats.failures++;
     if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
     const error = HoldfastError.from(cause, this.request.key);
-    if (!error.retryable && !this.#everHeld) this.#giveUp(error);
+    if (!error.retryable && !this.#everHeld) this.#fail(error);
     else if (this.#phase !== "held" || this.#wantsHeartbeats()) this.#retry(error);
   }
 
@@ -377,17 +377,18 @@ export class LiveClaim {
     else this.#verdict?.reject(refusalError(reason, key, id));
   }
 
+  /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
   #giveUp(reason: unknown): void {
     const verdict = this.#verdict;
-    if (reason instanceof HoldfastError && reason.code !== "ACQUIRE_TIMEOUT" && reason.code !== "CLOSED") {
-      // The store is not answering, so there is no use in waiting for it once more.
-      this.#end();
-      this.#heartbeat.discard(this.request);
-      verdict?.reject(reason);
-      return;
-    }
     const refuse = () => verdict?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
+  }
+
+  /** Tells the caller at once: there is no use in waiting for such a store once more. */
+  #fail(error: HoldfastError): void {
+    this.#end();
+    this.#heartbeat.discard(this.request);
+    this.#verdict?.reject(error);
   }
 
   // Holding.
@@ -432,7 +433,7 @@ export class LiveClaim {
     } else if (takenOverBy !== undefined && takenOverBy !== this.request.owner) {
       // Asking again would take it back, and the two clients would go on robbing each other. Within this client no two
       // calls share an id, so there it was a late request of a call that is over, and the claim is ours to take back.
-      this.#giveUp(takenOverError(this.request.key, this.request.id));
+      this.#fail(takenOverError(this.request.key, this.request.id));
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
