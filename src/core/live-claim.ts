@@ -233,7 +233,8 @@ export class LiveClaim {
     // Whoever released first hears how it went.
     if (this.#departure !== undefined) return this.#departure.then(no, no);
     this.#released = true;
-    this.#heartbeat.stats.released++;
+    // One that waits to be won again was counted as lost.
+    if (this.#phase === "held") this.#heartbeat.stats.released++;
     return this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
   }
 

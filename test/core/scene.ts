@@ -40,6 +40,7 @@ export class Scene {
     const store = faultyStore(this.backend, (call) => this.#plan(call), { clock: this.clock });
     this.locks = createLocks(store, {
       clock: this.clock,
+      closeStore: false,
       onWarning: (warning) => this.warnings.push(warning),
       ...options,
     });
