@@ -1,6 +1,7 @@
 import { LeaseLostError } from "holdfast";
 import { settled } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
+import { claimRequest } from "./claim-request.ts";
 import { Scene, TTL_MS } from "./scene.ts";
 
 describe("closing: without grace", () => {
@@ -40,6 +41,8 @@ describe("closing: without grace", () => {
     await scene.clock.advance(0);
     await scene.locks.close();
     const calls = scene.calls.length;
+    // A grant to this client, which a listener that was left behind would hear of.
+    await scene.backend.acquire(claimRequest("late", { key: "busy", owner: scene.locks.owner }));
     await holder.release();
     await scene.clock.advance(60_000);
     expect(scene.calls.length).toBe(calls);
@@ -100,6 +103,18 @@ describe("closing: without grace", () => {
     await scene.clock.advance(1_000);
     expect(closing.state).toBe("fulfilled");
     expect(scene.warnings).toMatchObject([{ code: "RELEASE_FAILED", key: "k" }]);
+  });
+
+  test("waits until the store has heard of what was lost before", async () => {
+    const scene = new Scene();
+    await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.faults = ({ verb }) => (verb === "release" ? { beforeMs: 100 } : undefined);
+    await scene.clock.advance(2_996);
+    const closing = scene.begin(scene.locks.close());
+    await scene.clock.advance(99);
+    expect(closing.state).toBe("pending");
+    await scene.clock.advance(1);
+    expect(closing.state).toBe("fulfilled");
   });
 
   test("does not wait for ever for a store that has fallen silent", async () => {

@@ -141,20 +141,31 @@ describe("lease: extend", () => {
     expect(lease.held).toBe(true);
   });
 
-  test("is not taken for done by the answer to an earlier heartbeat", async () => {
+  test.each([20_000, TTL_MS])("of %d ms is not done by the answer to an earlier heartbeat", async (ttlMs) => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
     scene.faults = ({ verb }) => (verb === "renew" ? { afterMs: 200 } : undefined);
     await scene.clock.advance(1_100);
-    const extending = scene.begin(lease.extend(20_000));
+    const extending = scene.begin(lease.extend(ttlMs));
     await scene.clock.advance(150);
     expect(extending.state).toBe("pending");
     await scene.clock.advance(50);
     expect(extending).toMatchObject({ state: "fulfilled", atMs: 1_300 });
-    expect(lease.expiresAtMs).toBeGreaterThan(scene.clock.wallMs() + 19_000);
+    expect(lease.expiresAtMs).toBeGreaterThan(scene.clock.wallMs() + ttlMs - 300);
   });
 
-  test("several at once are one heartbeat's worth each, and the longest counts", async () => {
+  test("is not done by the answer to a shorter one of the same moment", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.faults = ({ verb, count }) => (verb === "renew" && count === 2 ? { afterMs: 100 } : undefined);
+    const [shorter, longer] = [scene.begin(lease.extend(10_000)), scene.begin(lease.extend(20_000))];
+    await scene.clock.advance(99);
+    expect([shorter.state, longer.state]).toEqual(["fulfilled", "pending"]);
+    await scene.clock.advance(1);
+    expect(longer.state).toBe("fulfilled");
+  });
+
+  test("several at once are one heartbeat each, and the longest counts", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
     await Promise.all([lease.extend(20_000), lease.extend(10_000)]);

@@ -70,21 +70,32 @@ describe("lock group", () => {
     expect((await scene.status("b")).waitingCount).toBe(0);
   });
 
-  test("hands out only what is held all together, also when a lease does not renew itself", async () => {
+  test("a try hands out only what is held all together", async () => {
     const scene = new Scene();
     scene.faults = ({ verb, args }) =>
-      verb === "acquire" && args[0].key === "c" ? { afterMs: TTL_MS } : undefined;
-    const locks = ["a", "b"].map((key) => scene.locks.mutex(key, { ttlMs: TTL_MS, renew: false }));
-    const group = scene.locks.all([...locks, scene.locks.mutex("c", { ttlMs: 60_000 })]);
-    const [acquiring, trying] = [
-      scene.begin(group.acquire()),
-      scene.begin(scene.locks.all(locks).tryAcquire()),
-    ];
+      verb === "acquire" && args[0].key === "b" ? { afterMs: TTL_MS } : undefined;
+    const brief = scene.locks.mutex("a", { ttlMs: TTL_MS, renew: false });
+    const trying = scene.begin(scene.locks.all([brief, scene.locks.mutex("b")]).tryAcquire());
     await scene.clock.advance(TTL_MS);
-    expect(acquiring.error).toBeInstanceOf(LeaseLostError);
-    expect(trying.value).toBeNull();
-    await scene.clock.advance(60_000);
+    expect(trying.error).toBeInstanceOf(LeaseLostError);
     expect(await heldKeys(scene)).toEqual([]);
+  });
+
+  test("a lease that is still to be won again is not handed out with the others", async () => {
+    const scene = new Scene();
+    const rival = scene.rival();
+    const blocker = await rival.mutex("c").acquire();
+    const acquiring = scene.begin(groupOf(scene, { reacquire: true }).acquire());
+    await scene.clock.advance(0);
+    const [claim] = (await scene.status("a")).held;
+    await rival.forceRelease("a", claim!.id);
+    await rival.mutex("a").acquire();
+    await scene.clock.advance(1_000);
+    await blocker.release();
+    await scene.clock.advance(0);
+    expect(acquiring.error).toMatchObject({ code: "LEASE_LOST", key: "a" });
+    expect(await heldKeys(scene)).toEqual(["a"]);
+    expect((await scene.status("a")).waitingCount).toBe(0);
   });
 
   test("cancelling it gives back what it had", async () => {

@@ -115,13 +115,18 @@ describe("outage: acquiring", () => {
   test("what a repeated request may yet bring after a refusal is given back", async () => {
     const scene = new Scene(options);
     const holder = await scene.rival().mutex("k").acquire();
-    // The first request is late by 300 ms; the second one is refused at once.
-    scene.faults = ({ verb, count }) => (verb === "acquire" && count === 1 ? { beforeMs: 300 } : undefined);
+    // The first request is late, and its answer is lost. The second one, 200 ms later, is refused at once.
+    scene.faults = ({ verb, count }) => {
+      if (verb === "release") return { beforeMs: 10 };
+      return verb === "acquire" && count === 1 ? { beforeMs: 205, lose: "reply", hang: true } : undefined;
+    };
     const trying = scene.begin(scene.locks.mutex("k", { ttlMs: 60_000 }).tryAcquire());
-    await scene.clock.advance(250);
+    await scene.clock.advance(200);
     expect(trying).toMatchObject({ state: "fulfilled", value: null });
     await holder.release();
-    await scene.clock.advance(50);
+    await scene.clock.advance(5);
+    expect((await scene.status("k")).heldCount).toBe(1);
+    await scene.clock.advance(5);
     expect((await scene.status("k")).heldCount).toBe(0);
   });
 

@@ -210,6 +210,20 @@ describe("waiting: in trouble", () => {
     expect(waiting.value?.id).toBe(waiter!.id);
   });
 
+  test("an old answer that the claim is gone says nothing of the one that joined again", async () => {
+    const { scene, holder, waiting } = await sceneWithWaiter();
+    const [waiter] = (await scene.status("k")).waiting;
+    await scene.backend.release([{ key: "k", id: waiter!.id }]);
+    // Both heartbeats say that it is gone. The first one, sent at 1,000, is heard of at 1,900.
+    scene.faults = ({ verb, count }) => (verb === "renew" && count === 1 ? { afterMs: 900 } : undefined);
+    await scene.clock.advance(1_600);
+    await holder.release();
+    await scene.clock.advance(0);
+    expect(waiting.value?.held).toBe(true);
+    await scene.clock.advance(300);
+    expect(waiting.value?.held).toBe(true);
+  });
+
   test("a waiter that was paused past its ttl joins again, and takes its pause for no outage", async () => {
     const { scene, holder, waiting } = await sceneWithWaiter();
     await scene.clock.advance(500);
