@@ -2,6 +2,7 @@ import { type Deferred, deferred } from "./deferred.ts";
 import type { HoldfastError } from "./errors.ts";
 
 interface Extension extends Deferred<void> {
+  readonly askedMs: number;
   readonly ttlMs: number;
   readonly untilMs: number;
   readonly giveUpMs: number;
@@ -29,15 +30,19 @@ export class Extensions {
     );
   }
 
-  /** Resolves once the lease is proven until `untilMs`. */
-  add(ttlMs: number, untilMs: number, giveUpMs: number): Promise<void> {
-    const extension = { ...deferred<void>(), ttlMs, untilMs, giveUpMs };
+  /** Resolves once the lease is proven until `untilMs`, or a heartbeat that asked for as much was answered. */
+  add(ttlMs: number, untilMs: number, askedMs: number, giveUpMs: number): Promise<void> {
+    const extension = { ...deferred<void>(), ttlMs, untilMs, askedMs, giveUpMs };
     this.#open.push(extension);
     return extension.promise;
   }
 
-  prove(untilMs: number): void {
-    for (const extension of this.#take((open) => open.untilMs <= untilMs)) extension.resolve();
+  /** The lease is proven until then, by the answer to a heartbeat that was sent at `sentMs` and asked for `ttlMs`. */
+  prove(untilMs: number, sentMs: number, ttlMs: number): void {
+    // A store may promise a little less than it was asked for. Asking again would bring no more.
+    const done = (open: Extension) =>
+      open.untilMs <= untilMs || (open.askedMs <= sentMs && open.ttlMs <= ttlMs);
+    for (const extension of this.#take(done)) extension.resolve();
   }
 
   giveUp(nowMs: number, error: () => HoldfastError): void {

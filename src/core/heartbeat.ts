@@ -165,12 +165,7 @@ export class Heartbeat {
 
   /** Sends a heartbeat for each claim, right now. */
   renew(claims: readonly LiveClaim[], nowMs: number): void {
-    for (let from = 0; from < claims.length; from += MAX_BATCH) {
-      this.#sendRenewals(
-        from === 0 && claims.length <= MAX_BATCH ? claims : claims.slice(from, from + MAX_BATCH),
-        nowMs,
-      );
-    }
+    for (const batch of batches(claims)) this.#sendRenewals(batch, nowMs);
   }
 
   /** Whether nothing new may begin. */
@@ -254,7 +249,9 @@ export class Heartbeat {
     const refs = this.#discards;
     this.#discards = [];
     // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
-    await this.store.release(refs).catch(() => this.stats.failures++);
+    await Promise.all(
+      batches(refs).map((batch) => this.store.release(batch).catch(() => this.stats.failures++)),
+    );
   }
 
   #onGrant(refs: readonly ClaimRef[]): void {
@@ -310,6 +307,13 @@ export class Heartbeat {
     });
     this.#timer.keepAlive(this.#pending > 0);
   }
+}
+
+/** What goes out together: all of it, unless that is too much for one call. */
+function batches<T>(items: readonly T[]): readonly (readonly T[])[] {
+  if (items.length <= MAX_BATCH) return items.length === 0 ? [] : [items];
+  const count = Math.ceil(items.length / MAX_BATCH);
+  return Array.from({ length: count }, (_, nth) => items.slice(nth * MAX_BATCH, (nth + 1) * MAX_BATCH));
 }
 
 /** The name of a claim within a client. Neither part can contain a line break. */

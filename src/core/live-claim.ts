@@ -220,7 +220,7 @@ export class LiveClaim {
     const nowMs = this.#now();
     this.#extensions ??= new Extensions();
     const giveUpMs = nowMs + this.#heartbeat.settings.requestTimeoutMs;
-    const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), giveUpMs);
+    const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), nowMs, giveUpMs);
     this.#heartbeat.renew([this], nowMs);
     return proven;
   }
@@ -233,7 +233,8 @@ export class LiveClaim {
     // Whoever released first hears how it went.
     if (this.#departure !== undefined) return this.#departure.then(no, no);
     this.#released = true;
-    this.#heartbeat.stats.released++;
+    // One that waits to be won again was counted as lost.
+    if (this.#phase === "held") this.#heartbeat.stats.released++;
     return this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
   }
 
@@ -263,16 +264,16 @@ export class LiveClaim {
     switch (this.#phase) {
       case "asking":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else this.#ask(nowMs);
         return;
       case "waiting":
         if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else return "renew";
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
         else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
         else if (nowMs >= this.#attemptMs - this.#attemptEarlyMs) return "renew";
         else this.#giveUpExtending(nowMs);
@@ -296,9 +297,9 @@ export class LiveClaim {
     return { ...this.request, ttlMs: extendMs };
   }
 
-  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
+  renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
     if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
     else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
@@ -308,7 +309,7 @@ export class LiveClaim {
     this.#heartbeat.stats.failures++;
     if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
     const error = HoldfastError.from(cause, this.request.key);
-    if (!error.retryable && !this.#everHeld) this.#giveUp(error);
+    if (!error.retryable && !this.#everHeld) this.#fail(error);
     else if (this.#phase !== "held" || this.#wantsHeartbeats()) this.#retry(error);
   }
 
@@ -336,7 +337,7 @@ export class LiveClaim {
       if (answer.state !== "refused") this.#heartbeat.discard(request);
       return;
     }
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     else if (this.#phase === "asking") this.#refused(answer.reason);
   }
@@ -377,22 +378,23 @@ export class LiveClaim {
     else this.#verdict?.reject(refusalError(reason, key, id));
   }
 
+  /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
   #giveUp(reason: unknown): void {
     const verdict = this.#verdict;
-    if (reason instanceof HoldfastError && reason.code !== "ACQUIRE_TIMEOUT" && reason.code !== "CLOSED") {
-      // The store is not answering, so there is no use in waiting for it once more.
-      this.#end();
-      this.#heartbeat.discard(this.request);
-      verdict?.reject(reason);
-      return;
-    }
     const refuse = () => verdict?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
   }
 
+  /** Tells the caller at once: there is no use in waiting for such a store once more. */
+  #fail(error: HoldfastError): void {
+    this.#end();
+    this.#heartbeat.discard(this.request);
+    this.#verdict?.reject(error);
+  }
+
   // Holding.
 
-  #granted(sentMs: number, nowMs: number, answer: HeldAnswer): void {
+  #granted(ref: RenewRef, sentMs: number, nowMs: number, answer: HeldAnswer): void {
     const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
     if (this.#phase !== "held") {
       if (provenUntilMs <= nowMs) {
@@ -404,7 +406,7 @@ export class LiveClaim {
     this.#answered();
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
-    this.#extensions?.prove(this.#provenUntilMs);
+    this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
     this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
     this.#attemptEarlyMs = this.#slackMs();
     this.#schedule();
@@ -432,7 +434,7 @@ export class LiveClaim {
     } else if (takenOverBy !== undefined && takenOverBy !== this.request.owner) {
       // Asking again would take it back, and the two clients would go on robbing each other. Within this client no two
       // calls share an id, so there it was a late request of a call that is over, and the claim is ours to take back.
-      this.#giveUp(takenOverError(this.request.key, this.request.id));
+      this.#fail(takenOverError(this.request.key, this.request.id));
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
@@ -454,7 +456,7 @@ export class LiveClaim {
   }
 
   #expireIfOverdue(nowMs: number): Phase {
-    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
   }
@@ -626,12 +628,12 @@ export class LiveClaim {
     this.#schedule();
   }
 
-  /** Whether the store has been silent for so long that it counts as unavailable. */
-  #outOfPatience(nowMs: number): boolean {
-    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return false;
+  /** When a store that stays silent counts as unavailable. */
+  #patienceEndsMs(): number {
+    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return NEVER;
     const patienceMs =
       this.#phase === "asking" ? this.#heartbeat.settings.requestTimeoutMs : this.request.ttlMs;
-    return nowMs >= this.#unansweredSinceMs + patienceMs;
+    return this.#unansweredSinceMs + patienceMs;
   }
 
   #schedule(): void {
@@ -643,7 +645,8 @@ export class LiveClaim {
 
   /** When the present phase ends by itself. */
   #limitMs(): number {
-    if (this.#phase !== "held") return this.#giveUpMs;
+    if (this.#phase === "leaving") return this.#giveUpMs;
+    if (this.#phase !== "held") return Math.min(this.#giveUpMs, this.#patienceEndsMs());
     return Math.min(this.#provenUntilMs, this.#holdUntilMs, this.#extensions?.giveUpMs ?? NEVER);
   }
 
@@ -657,6 +660,11 @@ export class LiveClaim {
     this.#version++;
     this.#change?.resolve();
     this.#change = undefined;
+  }
+
+  /** What kept a lease from being renewed. Nothing is known of that when this process was paused. */
+  #whyUnproven(): unknown {
+    return this.#lastError ?? (this.#attempts < MIN_ATTEMPTS ? undefined : this.#unavailable());
   }
 
   #unavailable(): HoldfastError {

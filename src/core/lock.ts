@@ -150,6 +150,7 @@ export class KeyLock implements Lock, Semaphore {
 export const DEFAULT_SHOWN_CLAIMS = 100;
 
 export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: number): Promise<KeyStatus> {
+  if (heartbeat.closing) throw closedError(key);
   const { keys } = await heartbeat.store.look({ key, maxClaims });
   const [status] = keys;
   if (status === undefined)

@@ -102,7 +102,6 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     },
     all: (locks) => createLockGroup(heartbeat, locks),
     async inspect(key, inspectOptions = {}) {
-      assertOpen(key);
       return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
     },
     list,
