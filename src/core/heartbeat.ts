@@ -15,6 +15,7 @@ import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
 import type { ClaimRef, ClaimRequest, RenewRef, Store, Unsubscribe } from "./store.ts";
+import { callStore } from "./store-calls.ts";
 
 /** What a client has done so far and what it has open, for metrics. */
 export interface LocksStats {
@@ -230,14 +231,11 @@ export class Heartbeat {
   #sendRenewals(claims: readonly LiveClaim[], sentMs: number): void {
     this.stats.renewals += claims.length;
     const refs = claims.map((claim) => claim.renewalSent(sentMs));
-    this.store.renew(refs).then(
+    callStore(() => this.store.renew(refs)).then(
       (answers) => {
         const nowMs = this.wake();
         claims.forEach((claim, index) => {
-          const answer = answers[index];
-          const ref = refs[index] as RenewRef;
-          if (answer === undefined) claim.requestFailed(ref, new Error("it left a heartbeat unanswered"));
-          else claim.renewalAnswered(ref, sentMs, nowMs, answer);
+          claim.renewalAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);
         });
       },
       (error: unknown) => {
@@ -254,7 +252,7 @@ export class Heartbeat {
     const refs = this.#discards;
     this.#discards = [];
     // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
-    await this.store.release(refs).catch(() => this.stats.failures++);
+    await callStore(() => this.store.release(refs)).catch(() => this.stats.failures++);
   }
 
   #onGrant(refs: readonly ClaimRef[]): void {

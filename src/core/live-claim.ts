@@ -18,6 +18,7 @@ import {
   takenOverError,
   tooLateError,
   unavailableError,
+  unsoundError,
 } from "./claim-errors.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
@@ -34,6 +35,7 @@ import type {
   RenewRef,
   WaitingAnswer,
 } from "./store.ts";
+import { callStore, isSound } from "./store-calls.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
@@ -296,9 +298,10 @@ export class LiveClaim {
     return { ...this.request, ttlMs: extendMs };
   }
 
-  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
+  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
     if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
+    else if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
     else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
@@ -319,8 +322,12 @@ export class LiveClaim {
     this.#askedMs = nowMs;
     const request = this.request;
     const heartbeat = this.#heartbeat;
-    heartbeat.store.acquire(request).then(
-      (answer) => this.#askAnswered(request, nowMs, heartbeat.wake(), answer),
+    callStore(() => heartbeat.store.acquire(request)).then(
+      (answer) => {
+        const answeredMs = heartbeat.wake();
+        if (isSound(answer)) this.#askAnswered(request, nowMs, answeredMs, answer);
+        else this.requestFailed(request, unsoundError(request.key));
+      },
       (error: unknown) => {
         heartbeat.wake();
         this.requestFailed(request, error);
@@ -530,12 +537,12 @@ export class LiveClaim {
   #sendRelease(nowMs: number): void {
     this.#sent(nowMs);
     const heartbeat = this.#heartbeat;
-    heartbeat.store.release([this.request]).then(
-      ([removed]) => {
+    callStore(() => heartbeat.store.release([this.request])).then(
+      (removed) => {
         heartbeat.wake();
         if (this.#phase !== "leaving") return;
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
-        const wasThere = removed === true || this.#attempts > 1;
+        const wasThere = removed?.[0] === true || this.#attempts > 1;
         this.#end();
         this.#departed?.resolve(this.#wasHeld && wasThere);
       },
