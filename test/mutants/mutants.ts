@@ -162,8 +162,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "one failed heartbeat loses the lease",
     file: claim,
-    find: "this.#extensions !== undefined) this.#retry(error);",
-    replace: 'this.#extensions !== undefined) this.#lose("gone");',
+    find: "this.#wantsHeartbeats()) this.#retry(error);",
+    replace: 'this.#wantsHeartbeats()) this.#lose("gone");',
   },
   {
     name: "a heartbeat that is never answered is never repeated",
