@@ -109,7 +109,13 @@ export class Lease implements AsyncDisposable {
   }
 
   async #releaseHeld(): Promise<boolean> {
-    this.assertHeld();
+    try {
+      this.assertHeld();
+    } catch (error) {
+      // It may be about to be won again (`reacquire`), and then nobody would ever release it.
+      await this[Symbol.asyncDispose]();
+      throw error;
+    }
     if (await this.#claim.release()) return true;
     throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
       key: this.key,
