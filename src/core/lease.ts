@@ -88,7 +88,8 @@ export class Lease implements AsyncDisposable {
    */
   async *watch(): AsyncGenerator<LeaseState, void, void> {
     for (;;) {
-      const { version, over, state } = this.#claim;
+      // The state is read first: that may be when the lease is found to be over.
+      const { state, version, over } = this.#claim;
       yield state;
       if (over) return;
       if (this.#claim.version === version) await this.#claim.nextChange();

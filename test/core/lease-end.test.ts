@@ -18,3 +18,14 @@ test("a lost lease that had to be held for its release is not won again after it
   expect(lease.held).toBe(false);
   expect(await locks.inspect("leader")).toMatchObject({ heldCount: 0, waitingCount: 0 });
 });
+
+test("a watcher that finds the lease expired is told so once", async () => {
+  const clock = new ManualClock();
+  const locks = createLocks(memoryStore({ clock }), { clock });
+  const lease = await locks.mutex("k", { ttlMs: 3_000 }).acquire();
+  // No timer has run, so it is the look at the state that finds the deadline past.
+  clock.block(5_000);
+  const losses: unknown[] = [];
+  for await (const { lost } of lease.watch()) losses.push(lost);
+  expect(losses).toEqual(["expired"]);
+});
