@@ -116,7 +116,7 @@ export interface LockSettings {
 
 export function resolveLocksOptions(options: LocksOptions): ClientSettings {
   const drift = options.clockDrift ?? 0.001;
-  if (!(drift >= 0 && drift <= 0.1)) {
+  if (!(typeof drift === "number" && drift >= 0 && drift <= 0.1)) {
     throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
   }
   return {
@@ -124,7 +124,7 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
     requestTimeoutMs: checkTtl(options.requestTimeoutMs ?? 5_000, "requestTimeoutMs"),
     clockDrift: drift,
     closeStore: checkBoolean("closeStore", options.closeStore ?? true),
-    onWarning: options.onWarning ?? emitWarning,
+    onWarning: options.onWarning === undefined ? emitWarning : guarded(options.onWarning),
     clock: options.clock ?? systemClock,
   };
 }
@@ -161,6 +161,20 @@ function checkDurability(floor: Durability, key: string, store: Store): void {
       "Use a more durable store, or lower the lock's durability option.",
     { key },
   );
+}
+
+/** A warning fails no call: what the callback throws is uncaught, as from a listener, and never in the way. */
+function guarded(onWarning: (warning: HoldfastWarning) => void): (warning: HoldfastWarning) => void {
+  if (typeof onWarning !== "function") throw invalid("onWarning must be a function.");
+  return (warning) => {
+    try {
+      onWarning(warning);
+    } catch (error) {
+      process.nextTick(() => {
+        throw error;
+      });
+    }
+  };
 }
 
 function emitWarning(warning: HoldfastWarning): void {
