@@ -110,7 +110,7 @@ class MemoryStore implements Store {
     const turn = this.#nextTurn();
     const entry = this.#entries.get(request.key) ?? this.#create(request.key, turn);
     const answer = acquire(entry.record, request, this.#maxWaiters, turn);
-    this.#finish(entry, turn, request.id);
+    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
     return answer;
   }
 
@@ -120,8 +120,9 @@ class MemoryStore implements Store {
     const answers: RenewAnswer[] = [];
     for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      answers.push(entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn));
-      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
+      answers.push(answer);
+      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
     }
     return answers;
   }
@@ -132,8 +133,9 @@ class MemoryStore implements Store {
     const released: boolean[] = [];
     for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      released.push(entry !== undefined && release(entry.record, ref, turn));
-      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+      const removed = entry !== undefined && release(entry.record, ref, turn);
+      released.push(removed);
+      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
     }
     return released;
   }
@@ -191,12 +193,15 @@ class MemoryStore implements Store {
     this.#finish(next.value, turn, undefined);
   }
 
-  /** Drops the record when nothing is left of it, and tells the owners of what was granted, but not who asked. */
-  #finish(entry: Entry, turn: Turn, askedId: string | undefined): void {
+  /**
+   * Drops the record when nothing is left of it, and tells the owners of what was granted, but for the claim whose
+   * caller learns of it from the answer. Asking with an old token is not that: the claim is another caller's.
+   */
+  #finish(entry: Entry, turn: Turn, answeredId: string | undefined): void {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== askedId) this.#push(claim.owner, { key: entry.key, id: claim.id });
+      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.key, id: claim.id });
     }
     turn.granted.length = 0;
   }
