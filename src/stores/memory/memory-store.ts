@@ -80,7 +80,8 @@ class MemoryStore implements Store {
   #serial = 0;
   #lastStamp = 0;
   #sweep: Iterator<Entry> | undefined;
-  #pages: { readonly cursor: string; readonly rest: Iterator<Entry> } | undefined;
+  /** Where the last page of a listing ended, and how many records had been created by then. */
+  #pages: { readonly cursor: string; readonly rest: Iterator<Entry>; readonly serial: number } | undefined;
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -177,6 +178,9 @@ class MemoryStore implements Store {
     // operation ever pays for sweeping them all.
     this.#sweepOne(turn);
     this.#sweepOne(turn);
+    // A listing that nobody goes on with: an iterator that stands still keeps every former table of the map alive.
+    if (this.#pages !== undefined && this.#serial - this.#pages.serial >= EXAMINED_PER_PAGE)
+      this.#pages = undefined;
     const entry: Entry = { key, serial: ++this.#serial, record: emptyRecord() };
     this.#entries.set(key, entry);
     return entry;
@@ -238,7 +242,7 @@ class MemoryStore implements Store {
       const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
       if (status.heldCount + status.waitingCount > 0) keys.push(status);
     }
-    this.#pages = { cursor, rest };
+    this.#pages = { cursor, rest, serial: this.#serial };
     return { keys, cursor };
   }
 
