@@ -99,8 +99,10 @@ export class LiveClaim {
   /** When to ask, renew or release next, if no answer comes before. */
   #attemptMs = NEVER;
   #attemptEarlyMs = 0;
-  /** When the latest acquire request was sent. Older answers that say "gone" are out of date. */
+  /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
+  /** When the latest grant was learnt of. */
+  #heldSinceMs = 0;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -299,12 +301,12 @@ export class LiveClaim {
   }
 
   renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
-    if (ref.token !== this.request.token || !this.alive) return;
+    // An answer from before the latest acquire says nothing about the claim which that one made.
+    if (ref.token !== this.request.token || !this.alive || sentMs < this.#askedMs) return;
     if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
-    // An answer from before the latest acquire says nothing about the claim which that one made.
-    else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
+    else this.#gone(answer.takenOverBy);
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {
@@ -349,8 +351,11 @@ export class LiveClaim {
   }
 
   #queued(sentMs: number, nowMs: number, answer: WaitingAnswer): void {
-    // A grant is never taken back, so this answer is older than the one that brought it.
-    if (this.#phase === "held") return;
+    if (this.#phase === "held") {
+      // A grant is never taken back, so this answer is older than the one that brought it.
+      if (sentMs > this.#heldSinceMs) this.#supplanted();
+      return;
+    }
     this.#answered();
     if (this.#phase === "asking" && this.#startWaiting()) {
       this.#heartbeat.renew([this], nowMs);
@@ -406,7 +411,10 @@ export class LiveClaim {
         this.#retry(tooLateError(this.request.key));
         return;
       }
-      this.#hold(sentMs, answer);
+      this.#hold(sentMs, nowMs, answer);
+    } else if (answer.fence > this.fence) {
+      this.#supplanted();
+      return;
     }
     this.#answered();
     // Answers may come in any order, and each is proof by itself.
@@ -420,9 +428,10 @@ export class LiveClaim {
     this.#verdict = undefined;
   }
 
-  #hold(sentMs: number, answer: HeldAnswer): void {
+  #hold(sentMs: number, nowMs: number, answer: HeldAnswer): void {
     this.#leavePhase();
     this.#phase = "held";
+    this.#heldSinceMs = nowMs;
     this.#everHeld = true;
     this.#heartbeat.stats.held++;
     this.#heartbeat.stats.granted++;
@@ -431,6 +440,15 @@ export class LiveClaim {
     this.fence = answer.fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+  }
+
+  /**
+   * The store had lost the lease or was made to end it, and then met an acquire of ours once more, on its way since or
+   * repeated by the network. What that made is not our lease: somebody else may have held the key in between.
+   */
+  #supplanted(): void {
+    this.#heartbeat.discard(this.request);
+    this.#lose("gone");
   }
 
   #gone(takenOverBy: string | undefined): void {
