@@ -487,7 +487,7 @@ export class LiveClaim {
   #lose(reason: LossReason, cause?: unknown): void {
     const loss = new LeaseLostError(this.request.key, reason, cause);
     this.#loss = loss;
-    this.#heartbeat.stats.lost++;
+    if (this.#phase === "held") this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
     if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
@@ -521,8 +521,9 @@ export class LiveClaim {
   abandon(): void {
     if (this.over) return;
     this.#heartbeat.stats.unreleased++;
-    if (this.#phase === "held") this.#lose("abandoned");
-    else this.#end();
+    // While it is being won again there is nothing that it could still protect, so nobody has to wait for its ttl.
+    if (this.#phase !== "held") this.#heartbeat.discard(this.request);
+    this.#lose("abandoned");
     this.warn(
       "UNRELEASED_LEASE",
       `A lease on "${this.request.key}" was dropped without being released. ` +

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { createLocks, memoryStore } from "holdfast";
 import { ManualClock, settled } from "holdfast/testing";
 import { expect, test } from "vitest";
@@ -28,4 +30,31 @@ test("a watcher that finds the lease expired is told so once", async () => {
   const losses: unknown[] = [];
   for await (const { lost } of lease.watch()) losses.push(lost);
   expect(losses).toEqual(["expired"]);
+});
+
+test("a lease that is forgotten while it is being won again leaves the queue, and its signal aborts", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  const clock = new ManualClock();
+  const warnings: string[] = [];
+  const locks = createLocks(memoryStore({ clock }), { clock, onWarning: ({ code }) => warnings.push(code) });
+  const lock = locks.mutex("leader", { ttlMs: 3_000, reacquire: true });
+  const forget = async () => {
+    const lease = await lock.acquire();
+    await locks.forceRelease("leader", lease.id);
+    return lease.signal;
+  };
+  const signal = await forget();
+  const next = await locks.mutex("leader").acquire();
+  await clock.advance(1_000);
+  expect(await lock.inspect()).toMatchObject({ waitingCount: 1 });
+  while (warnings.length === 0) {
+    collect();
+    await settled();
+  }
+  await settled();
+  expect(warnings).toEqual(["UNRELEASED_LEASE"]);
+  expect(await lock.inspect()).toMatchObject({ held: [{ id: next.id }], waitingCount: 0 });
+  expect(signal.reason).toMatchObject({ reason: "abandoned" });
+  expect(locks.stats()).toMatchObject({ lost: 1, unreleased: 1 });
 });
