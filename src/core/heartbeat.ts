@@ -249,10 +249,13 @@ export class Heartbeat {
 
   async #sendDiscards(): Promise<void> {
     await undefined;
-    const refs = this.#discards;
+    const discards = this.#discards;
     this.#discards = [];
-    // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
-    await callStore(() => this.store.release(refs)).catch(() => this.stats.failures++);
+    for (let from = 0; from < discards.length; from += MAX_BATCH) {
+      const refs = discards.slice(from, from + MAX_BATCH);
+      // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
+      this.inBackground(callStore(() => this.store.release(refs)).catch(() => this.stats.failures++));
+    }
   }
 
   #onGrant(refs: readonly ClaimRef[]): void {
