@@ -140,7 +140,16 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
 async function acquireNext(lock: KeyLock, leases: readonly Lease[], options: AcquireOptions): Promise<Lease> {
   const signals = leases.map((lease) => lease.signal);
   if (options.signal !== undefined) signals.push(options.signal);
-  return lock.acquire(signals.length === 0 ? options : { ...options, signal: AbortSignal.any(signals) });
+  // Not AbortSignal.any: a signal that outlives many calls would remember what was made of it for each of them.
+  const controller = new AbortController();
+  const cancel = () => controller.abort(signals.find((signal) => signal.aborted)?.reason);
+  for (const signal of signals) signal.addEventListener("abort", cancel);
+  try {
+    if (signals.some((signal) => signal.aborted)) cancel();
+    return await lock.acquire({ ...options, signal: controller.signal });
+  } finally {
+    for (const signal of signals) signal.removeEventListener("abort", cancel);
+  }
 }
 
 /** All of them are held now, not merely one after the other. */
