@@ -160,6 +160,10 @@ function whole(leases: readonly Lease[]): LeaseGroup {
 }
 
 function asKeyLock(lock: Lock | Semaphore): KeyLock {
-  if (lock instanceof KeyLock) return lock;
-  throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+  if (!(lock instanceof KeyLock)) {
+    throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+  }
+  // It would wait for its key out of order, while the later ones are held: for somebody who waits for one of those.
+  if (lock.reacquires) throw invalid(`all cannot take "${lock.key}" with reacquire.`, lock.key);
+  return lock;
 }

@@ -74,6 +74,11 @@ export class KeyLock implements Lock, Semaphore {
     this.#settings = settings;
   }
 
+  /** @internal Whether a lost lease of this lock is won again. */
+  get reacquires(): boolean {
+    return this.#settings.reacquire;
+  }
+
   async tryAcquire(options: TryOptions & PermitOptions = {}): Promise<Lease | null> {
     const lease = await this.attempt(options);
     return typeof lease === "string" ? null : lease;

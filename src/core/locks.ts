@@ -35,7 +35,7 @@ export interface Locks extends AsyncDisposable {
   rwLock(key: string, options?: LockOptions): RwLock;
   /** Held by up to `limit` permits' worth at a time. Everybody should name the same limit; the tightest one counts. */
   semaphore(key: string, limit: number, options?: LockOptions): Semaphore;
-  /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. */
+  /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. Not with `reacquire`. */
   all(locks: readonly (Lock | Semaphore)[]): LockGroup;
   /** Who holds a key and who waits for it. */
   inspect(key: string, options?: { readonly maxClaims?: number }): Promise<KeyStatus>;

@@ -47,3 +47,9 @@ test("a signal that cancels many groups in turn remembers none of them", async (
   // It was 1.1 MB.
   expect((await cycle(10_000)) - before).toBeLessThan(500_000);
 });
+
+test("a lock that is to be won again when lost cannot be in a group", () => {
+  const locks = createLocks(memoryStore());
+  const role = locks.mutex("role", { reacquire: true });
+  expect(() => locks.all([locks.mutex("a"), role])).toThrow(/"role" with reacquire/);
+});
