@@ -31,6 +31,10 @@ export function tooLateError(key: string): HoldfastError {
   });
 }
 
+export function unsoundError(key: string): HoldfastError {
+  return new HoldfastError("STORE_FAILURE", `The store's answer for "${key}" is not one.`, { key });
+}
+
 export function takenOverError(key: string, id: string): HoldfastError {
   return new HoldfastError(
     "INVALID_ARGUMENT",

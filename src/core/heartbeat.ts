@@ -7,7 +7,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import { idInUseError } from "./claim-errors.ts";
+import { idInUseError, unavailableError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
@@ -15,6 +15,7 @@ import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
 import type { ClaimRef, ClaimRequest, RenewRef, Store, Unsubscribe } from "./store.ts";
+import { callStore } from "./store-calls.ts";
 
 /** What a client has done so far and what it has open, for metrics. */
 export interface LocksStats {
@@ -32,7 +33,7 @@ export interface LocksStats {
   unreleased: number;
   /** Heartbeats sent. */
   renewals: number;
-  /** Requests that the store failed or left unanswered for too long. */
+  /** Requests that the store failed. */
   failures: number;
   /** Tries that reported "not acquired" because the store was unavailable. */
   skipped: number;
@@ -78,7 +79,8 @@ export class Heartbeat {
   readonly #unsubscribe: Unsubscribe;
   #discards: ClaimRef[] = [];
   #pending = 0;
-  #closing = false;
+  #closed: Promise<void> | undefined;
+  #graceUntilMs = Number.POSITIVE_INFINITY;
   /** Resolves when no claim is open any more, while closing waits for that. */
   #idle: Deferred<void> | undefined;
   #timer: Timer | undefined;
@@ -170,13 +172,22 @@ export class Heartbeat {
 
   /** Whether nothing new may begin. */
   get closing(): boolean {
-    return this.#closing;
+    return this.#closed !== undefined;
   }
 
-  /** Lets what is open end by itself for `graceMs`, cuts off the rest, and lets go of the store. */
-  async close(graceMs: number): Promise<void> {
-    this.#closing = true;
-    await this.#grace(graceMs);
+  /**
+   * Lets what is open end by itself for `graceMs`, cuts off the rest, and lets go of the store. Called again, it can
+   * only be in more of a hurry.
+   */
+  close(graceMs: number): Promise<void> {
+    this.#graceUntilMs = Math.min(this.#graceUntilMs, this.clock.monotonicMs() + graceMs);
+    this.#idle?.resolve();
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    await this.#grace();
     await Promise.all([...this.#claims].map((claim) => this.#shutDown(claim)));
     await this.#drain();
     this.#unsubscribe();
@@ -185,15 +196,30 @@ export class Heartbeat {
     if (this.settings.closeStore) await this.store.close();
   }
 
-  async #grace(graceMs: number): Promise<void> {
-    const untilMs = this.clock.monotonicMs() + graceMs;
-    for (let leftMs = graceMs; leftMs > 0 && this.#claims.length > 0; ) {
+  async #grace(): Promise<void> {
+    while (this.#claims.length > 0) {
+      const leftMs = this.#graceUntilMs - this.clock.monotonicMs();
+      if (leftMs <= 0) return;
       this.#idle = deferred();
       const timer = this.clock.setTimer(Math.min(leftMs, MAX_TIMER_MS), this.#idle.resolve);
       timer.keepAlive(true);
       await this.#idle.promise;
       timer.cancel();
-      leftMs = untilMs - this.clock.monotonicMs();
+    }
+  }
+
+  /** What the store answers, or `STORE_UNAVAILABLE` once it has kept silent for too long. */
+  async answer<T>(call: () => Promise<T>, key: string): Promise<T> {
+    const silence = deferred<never>();
+    const { requestTimeoutMs } = this.settings;
+    const timer = this.clock.setTimer(requestTimeoutMs, () =>
+      silence.reject(unavailableError(this.store.name, key, requestTimeoutMs, undefined)),
+    );
+    timer.keepAlive(true);
+    try {
+      return await Promise.race([callStore(call), silence.promise]);
+    } finally {
+      timer.cancel();
     }
   }
 
@@ -225,14 +251,11 @@ export class Heartbeat {
   #sendRenewals(claims: readonly LiveClaim[], sentMs: number): void {
     this.stats.renewals += claims.length;
     const refs = claims.map((claim) => claim.renewalSent(sentMs));
-    this.store.renew(refs).then(
+    callStore(() => this.store.renew(refs)).then(
       (answers) => {
         const nowMs = this.wake();
         claims.forEach((claim, index) => {
-          const answer = answers[index];
-          const ref = refs[index] as RenewRef;
-          if (answer === undefined) claim.requestFailed(ref, new Error("it left a heartbeat unanswered"));
-          else claim.renewalAnswered(ref, sentMs, nowMs, answer);
+          claim.renewalAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);
         });
       },
       (error: unknown) => {
@@ -246,11 +269,13 @@ export class Heartbeat {
 
   async #sendDiscards(): Promise<void> {
     await undefined;
-    const refs = this.#discards;
+    const discards = this.#discards;
     this.#discards = [];
     // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
     await Promise.all(
-      batches(refs).map((batch) => this.store.release(batch).catch(() => this.stats.failures++)),
+      batches(discards).map((refs) =>
+        callStore(() => this.store.release(refs)).catch(() => this.stats.failures++),
+      ),
     );
   }
 

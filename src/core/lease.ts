@@ -65,7 +65,7 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Makes the lease last at least `ttlMs` from now, once. Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD`
+   * Makes the lease last at least `ttlMs` from now, once, but not beyond `maxHoldMs`. Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD`
    * when it is over, and with `STORE_UNAVAILABLE` when the store does not answer; the lease then goes on as it was.
    */
   async extend(ttlMs: number): Promise<void> {
@@ -110,7 +110,13 @@ export class Lease implements AsyncDisposable {
   }
 
   async #releaseHeld(): Promise<boolean> {
-    this.assertHeld();
+    try {
+      this.assertHeld();
+    } catch (error) {
+      // It may be about to be won again (`reacquire`), and then nobody would ever release it.
+      await this[Symbol.asyncDispose]();
+      throw error;
+    }
     if (await this.#claim.release()) return true;
     throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
       key: this.key,

@@ -18,6 +18,7 @@ import {
   takenOverError,
   tooLateError,
   unavailableError,
+  unsoundError,
 } from "./claim-errors.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
@@ -34,6 +35,7 @@ import type {
   RenewRef,
   WaitingAnswer,
 } from "./store.ts";
+import { callStore, isSound } from "./store-calls.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
@@ -97,8 +99,10 @@ export class LiveClaim {
   /** When to ask, renew or release next, if no answer comes before. */
   #attemptMs = NEVER;
   #attemptEarlyMs = 0;
-  /** When the latest acquire request was sent. Older answers that say "gone" are out of date. */
+  /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
+  /** When the latest grant was learnt of. */
+  #heldSinceMs = 0;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -263,14 +267,11 @@ export class LiveClaim {
   fallDue(nowMs: number): "renew" | undefined {
     switch (this.#phase) {
       case "asking":
-        if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
-        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
-        else this.#ask(nowMs);
-        return;
       case "waiting":
-        if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
+        if (nowMs >= this.#giveUpMs) this.#stopWaiting();
         else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
-        else return "renew";
+        else if (this.#phase === "waiting") return "renew";
+        else this.#ask(nowMs);
         return;
       case "held":
         if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
@@ -297,12 +298,13 @@ export class LiveClaim {
     return { ...this.request, ttlMs: extendMs };
   }
 
-  renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
-    if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
-    else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
+  renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
     // An answer from before the latest acquire says nothing about the claim which that one made.
-    else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
+    if (ref.token !== this.request.token || !this.alive || sentMs < this.#askedMs) return;
+    if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
+    else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
+    else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
+    else this.#gone(answer.takenOverBy);
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {
@@ -320,8 +322,12 @@ export class LiveClaim {
     this.#askedMs = nowMs;
     const request = this.request;
     const heartbeat = this.#heartbeat;
-    heartbeat.store.acquire(request).then(
-      (answer) => this.#askAnswered(request, nowMs, heartbeat.wake(), answer),
+    callStore(() => heartbeat.store.acquire(request)).then(
+      (answer) => {
+        const answeredMs = heartbeat.wake();
+        if (isSound(answer)) this.#askAnswered(request, nowMs, answeredMs, answer);
+        else this.requestFailed(request, unsoundError(request.key));
+      },
       (error: unknown) => {
         heartbeat.wake();
         this.requestFailed(request, error);
@@ -343,8 +349,11 @@ export class LiveClaim {
   }
 
   #queued(sentMs: number, nowMs: number, answer: WaitingAnswer): void {
-    // A grant is never taken back, so this answer is older than the one that brought it.
-    if (this.#phase === "held") return;
+    if (this.#phase === "held") {
+      // A grant is never taken back, so this answer is older than the one that brought it.
+      if (sentMs > this.#heldSinceMs) this.#supplanted();
+      return;
+    }
     this.#answered();
     if (this.#phase === "asking" && this.#startWaiting()) {
       this.#heartbeat.renew([this], nowMs);
@@ -363,6 +372,12 @@ export class LiveClaim {
     this.#heartbeat.stats.waiting++;
     this.#keepProcessAlive(!this.#everHeld);
     return this.#heartbeat.expectGrant(this);
+  }
+
+  /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */
+  #stopWaiting(): void {
+    if (this.#everHeld) this.#lose("max-hold");
+    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
   }
 
   #refused(reason: RefusalReason): void {
@@ -401,7 +416,10 @@ export class LiveClaim {
         this.#retry(tooLateError(this.request.key));
         return;
       }
-      this.#hold(sentMs, answer);
+      this.#hold(sentMs, nowMs, answer);
+    } else if (answer.fence > this.fence) {
+      this.#supplanted();
+      return;
     }
     this.#answered();
     // Answers may come in any order, and each is proof by itself.
@@ -415,9 +433,10 @@ export class LiveClaim {
     this.#verdict = undefined;
   }
 
-  #hold(sentMs: number, answer: HeldAnswer): void {
+  #hold(sentMs: number, nowMs: number, answer: HeldAnswer): void {
     this.#leavePhase();
     this.#phase = "held";
+    this.#heldSinceMs = nowMs;
     this.#everHeld = true;
     this.#heartbeat.stats.held++;
     this.#heartbeat.stats.granted++;
@@ -426,6 +445,15 @@ export class LiveClaim {
     this.fence = answer.fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+  }
+
+  /**
+   * The store had lost the lease or was made to end it, and then met an acquire of ours once more, on its way since or
+   * repeated by the network. What that made is not our lease: somebody else may have held the key in between.
+   */
+  #supplanted(): void {
+    this.#heartbeat.discard(this.request);
+    this.#lose("gone");
   }
 
   #gone(takenOverBy: string | undefined): void {
@@ -464,7 +492,7 @@ export class LiveClaim {
   #lose(reason: LossReason, cause?: unknown): void {
     const loss = new LeaseLostError(this.request.key, reason, cause);
     this.#loss = loss;
-    this.#heartbeat.stats.lost++;
+    if (this.#phase === "held") this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
     if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
@@ -483,7 +511,7 @@ export class LiveClaim {
     this.#freeName();
     this.request = { ...this.request, ...newClaimIds(), wait: true };
     this.#phase = "asking";
-    this.#giveUpMs = NEVER;
+    this.#giveUpMs = this.#holdUntilMs;
     this.#answered();
     this.#ask(this.#now());
   }
@@ -498,8 +526,9 @@ export class LiveClaim {
   abandon(): void {
     if (this.over) return;
     this.#heartbeat.stats.unreleased++;
-    if (this.#phase === "held") this.#lose("abandoned");
-    else this.#end();
+    // While it is being won again there is nothing that it could still protect, so nobody has to wait for its ttl.
+    if (this.#phase !== "held") this.#heartbeat.discard(this.request);
+    this.#lose("abandoned");
     this.warn(
       "UNRELEASED_LEASE",
       `A lease on "${this.request.key}" was dropped without being released. ` +
@@ -532,12 +561,12 @@ export class LiveClaim {
   #sendRelease(nowMs: number): void {
     this.#sent(nowMs);
     const heartbeat = this.#heartbeat;
-    heartbeat.store.release([this.request]).then(
-      ([removed]) => {
+    callStore(() => heartbeat.store.release([this.request])).then(
+      (removed) => {
         heartbeat.wake();
         if (this.#phase !== "leaving") return;
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
-        const wasThere = removed === true || this.#attempts > 1;
+        const wasThere = removed?.[0] === true || this.#attempts > 1;
         this.#end();
         this.#departed?.resolve(this.#wasHeld && wasThere);
       },

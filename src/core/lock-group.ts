@@ -68,9 +68,12 @@ export class LeaseGroup implements AsyncDisposable {
   }
 }
 
-/** Groups locks. Whoever takes several takes them in the order of their keys, so no two can wait for each other. */
+/**
+ * Groups locks. Whoever takes several takes them in the order of their keys' bytes in UTF-8, in every language, so no two
+ * can wait for each other.
+ */
 export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Semaphore)[]): LockGroup {
-  const sorted = locks.map(asKeyLock).sort((a, b) => (a.key < b.key ? -1 : 1));
+  const sorted = locks.map(asKeyLock).sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key)));
   if (sorted.length === 0) throw invalid("all needs at least one lock.");
   for (const [index, lock] of sorted.entries()) {
     if (sorted[index + 1]?.key === lock.key) {
@@ -140,7 +143,16 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
 async function acquireNext(lock: KeyLock, leases: readonly Lease[], options: AcquireOptions): Promise<Lease> {
   const signals = leases.map((lease) => lease.signal);
   if (options.signal !== undefined) signals.push(options.signal);
-  return lock.acquire(signals.length === 0 ? options : { ...options, signal: AbortSignal.any(signals) });
+  // Not AbortSignal.any: a signal that outlives many calls would remember what was made of it for each of them.
+  const controller = new AbortController();
+  const cancel = () => controller.abort(signals.find((signal) => signal.aborted)?.reason);
+  for (const signal of signals) signal.addEventListener("abort", cancel);
+  try {
+    if (signals.some((signal) => signal.aborted)) cancel();
+    return await lock.acquire({ ...options, signal: controller.signal });
+  } finally {
+    for (const signal of signals) signal.removeEventListener("abort", cancel);
+  }
 }
 
 /** All of them are held now, not merely one after the other. */
@@ -151,6 +163,10 @@ function whole(leases: readonly Lease[]): LeaseGroup {
 }
 
 function asKeyLock(lock: Lock | Semaphore): KeyLock {
-  if (lock instanceof KeyLock) return lock;
-  throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+  if (!(lock instanceof KeyLock)) {
+    throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+  }
+  // It would wait for its key out of order, while the later ones are held: for somebody who waits for one of those.
+  if (lock.reacquires) throw invalid(`all cannot take "${lock.key}" with reacquire.`, lock.key);
+  return lock;
 }

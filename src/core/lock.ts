@@ -74,6 +74,11 @@ export class KeyLock implements Lock, Semaphore {
     this.#settings = settings;
   }
 
+  /** @internal Whether a lost lease of this lock is won again. */
+  get reacquires(): boolean {
+    return this.#settings.reacquire;
+  }
+
   async tryAcquire(options: TryOptions & PermitOptions = {}): Promise<Lease | null> {
     const lease = await this.attempt(options);
     return typeof lease === "string" ? null : lease;
@@ -151,7 +156,7 @@ export const DEFAULT_SHOWN_CLAIMS = 100;
 
 export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: number): Promise<KeyStatus> {
   if (heartbeat.closing) throw closedError(key);
-  const { keys } = await heartbeat.store.look({ key, maxClaims });
+  const { keys } = await heartbeat.answer(() => heartbeat.store.look({ key, maxClaims }), key);
   const [status] = keys;
   if (status === undefined)
     throw new HoldfastError("STORE_FAILURE", `The store said nothing about "${key}".`);

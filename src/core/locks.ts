@@ -35,7 +35,7 @@ export interface Locks extends AsyncDisposable {
   rwLock(key: string, options?: LockOptions): RwLock;
   /** Held by up to `limit` permits' worth at a time. Everybody should name the same limit; the tightest one counts. */
   semaphore(key: string, limit: number, options?: LockOptions): Semaphore;
-  /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. */
+  /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. Not with `reacquire`. */
   all(locks: readonly (Lock | Semaphore)[]): LockGroup;
   /** Who holds a key and who waits for it. */
   inspect(key: string, options?: { readonly maxClaims?: number }): Promise<KeyStatus>;
@@ -45,7 +45,7 @@ export interface Locks extends AsyncDisposable {
   forceRelease(key: string, id: string): Promise<boolean>;
   /** What this client has done and has open. */
   stats(): Readonly<LocksStats>;
-  /** Ends this client. Nothing can be acquired from now on. Safe to call twice. */
+  /** Ends this client. Nothing can be acquired from now on. Called again, it can only hurry the first call up. */
   close(options?: CloseOptions): Promise<void>;
 }
 
@@ -58,7 +58,6 @@ export interface Locks extends AsyncDisposable {
  */
 export function createLocks(store: Store, options: LocksOptions = {}): Locks {
   const heartbeat = new Heartbeat(store, resolveLocksOptions(options));
-  let closing: Promise<void> | undefined;
 
   function lock(key: string, limit: number, lockOptions: LockOptions): KeyLock {
     return new KeyLock(heartbeat, checkKey(key), limit, resolveLockOptions(lockOptions, key, store));
@@ -75,12 +74,8 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     let cursor: string | undefined;
     do {
       assertOpen();
-      const page = await store.look({
-        prefix,
-        limit,
-        maxClaims,
-        ...(cursor === undefined ? {} : { cursor }),
-      });
+      const query = { prefix, limit, maxClaims, ...(cursor === undefined ? {} : { cursor }) };
+      const page = await heartbeat.answer(() => store.look(query), prefix);
       yield* page.keys;
       cursor = page.cursor;
     } while (cursor !== undefined);
@@ -107,13 +102,13 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     list,
     async forceRelease(key, id) {
       assertOpen(key);
-      const [released] = await store.release([{ key: checkKey(key), id: checkId(id) }]);
+      const refs = [{ key: checkKey(key), id: checkId(id) }];
+      const [released] = await heartbeat.answer(() => store.release(refs), key);
       return released === true;
     },
     stats: () => ({ ...heartbeat.stats }),
     async close(closeOptions = {}) {
-      closing ??= heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
-      return closing;
+      await heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
     },
     async [Symbol.asyncDispose]() {
       await this.close();

@@ -114,29 +114,33 @@ export interface LockSettings {
   readonly onUnavailable: "throw" | "skip";
 }
 
+// Defaults stand for what is absent, never for what is null or otherwise wrong: that is told.
+
 export function resolveLocksOptions(options: LocksOptions): ClientSettings {
-  const drift = options.clockDrift ?? 0.001;
-  if (typeof drift !== "number" || !(drift >= 0 && drift <= 0.1)) {
-    throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
+  const { application = "", requestTimeoutMs = 5_000, clockDrift = 0.001, closeStore = true } = options;
+  if (!(typeof clockDrift === "number" && clockDrift >= 0 && clockDrift <= 0.1)) {
+    throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${clockDrift}.`);
   }
   return {
-    application: checkApplication(options.application ?? ""),
-    requestTimeoutMs: checkTtl(options.requestTimeoutMs ?? 5_000, "requestTimeoutMs"),
-    clockDrift: drift,
-    closeStore: checkBoolean("closeStore", options.closeStore ?? true),
-    onWarning: options.onWarning ?? emitWarning,
+    application: checkApplication(application),
+    requestTimeoutMs: checkTtl(requestTimeoutMs, "requestTimeoutMs"),
+    clockDrift,
+    closeStore: checkBoolean("closeStore", closeStore),
+    onWarning: options.onWarning === undefined ? emitWarning : guarded(options.onWarning),
     clock: options.clock ?? systemClock,
   };
 }
 
 export function resolveLockOptions(options: LockOptions, key: string, store: Store): LockSettings {
-  if (options.durability !== undefined) checkDurability(options.durability, key, store);
+  const { ttlMs = 30_000, renew = true, reacquire = false, onUnavailable = "throw" } = options;
+  const { durability, maxHoldMs = Number.POSITIVE_INFINITY } = options;
+  if (durability !== undefined) checkDurability(durability, key, store);
   return {
-    ttlMs: checkTtl(options.ttlMs ?? 30_000),
-    renew: checkBoolean("renew", options.renew ?? true),
-    reacquire: checkBoolean("reacquire", options.reacquire ?? false),
-    maxHoldMs: checkDuration("maxHoldMs", options.maxHoldMs ?? Number.POSITIVE_INFINITY),
-    onUnavailable: checkChoice("onUnavailable", options.onUnavailable ?? "throw", ["throw", "skip"]),
+    ttlMs: checkTtl(ttlMs),
+    renew: checkBoolean("renew", renew),
+    reacquire: checkBoolean("reacquire", reacquire),
+    maxHoldMs: checkDuration("maxHoldMs", maxHoldMs),
+    onUnavailable: checkChoice("onUnavailable", onUnavailable, ["throw", "skip"]),
   };
 }
 
@@ -161,6 +165,20 @@ function checkDurability(floor: Durability, key: string, store: Store): void {
       "Use a more durable store, or lower the lock's durability option.",
     { key },
   );
+}
+
+/** A warning fails no call: what the callback throws is uncaught, as from a listener, and never in the way. */
+function guarded(onWarning: (warning: HoldfastWarning) => void): (warning: HoldfastWarning) => void {
+  if (typeof onWarning !== "function") throw invalid("onWarning must be a function.");
+  return (warning) => {
+    try {
+      onWarning(warning);
+    } catch (error) {
+      process.nextTick(() => {
+        throw error;
+      });
+    }
+  };
 }
 
 function emitWarning(warning: HoldfastWarning): void {

@@ -137,6 +137,8 @@ function acquireAgain(
   ) {
     return refusals["id-reused"];
   }
+  // Somebody else's try leaves a waiter alone: it may be a late copy of one that was refused before this one came.
+  if (claim.fence === 0n && !request.wait && claim.token !== request.token) return refusals.contended;
   if (claim.token !== request.token) {
     claim.token = request.token;
     if (claim.fence !== 0n) {

@@ -71,6 +71,9 @@ export class RecordModel {
     if (weight !== request.weight || limit !== request.limit || priority !== request.priority) {
       return { state: "refused", reason: "id-reused" };
     }
+    if (claim.grant === undefined && !request.wait && token !== request.token) {
+      return { state: "refused", reason: "contended" };
+    }
     if (claim.grant === undefined && !request.wait) {
       this.remove(claim);
       this.settle(moment);

@@ -27,6 +27,7 @@ export class Client {
   readonly locks: Locks;
   readonly leases = new Set<Lease>();
   busyWorkers = 0;
+  openGroups = 0;
   /** The defect that a worker met, if any. */
   defect: unknown;
   readonly #world: World;
@@ -75,6 +76,11 @@ export class Client {
   }
 
   async #job(name: string, random: Random): Promise<void> {
+    if (random.chance(0.1)) {
+      this.openGroups++;
+      await this.#groupJob(name, random).finally(() => this.openGroups--);
+      return;
+    }
     const lease = await this.#acquire(name, random);
     if (lease === null) {
       this.#world.say(() => `${name} not acquired`);
@@ -91,6 +97,29 @@ export class Client {
     this.#world.say(() => `${name} released: ${released}`);
     if (lease.held) throw new Violation(`${name} still believes in what it released`);
     this.leases.delete(lease);
+  }
+
+  /** Several locks at once, one of them shared. */
+  async #groupJob(name: string, random: Random): Promise<void> {
+    const options = { ttlMs: random.pick(this.#plan.ttlsMs) };
+    const document = this.locks.rwLock("doc", options);
+    const group = this.locks.all([
+      this.locks.semaphore("gpu", 3, options),
+      random.chance(0.5) ? document.read : document.write,
+      this.locks.mutex("mutex", options),
+    ]);
+    const waitMs = random.pick([300, 3_000, Number.POSITIVE_INFINITY]);
+    await group.run(
+      async ({ leases, signal }) => {
+        this.#world.say(() => `${name} has ${leases.map((lease) => `${lease.key} ${lease.id}`).join(", ")}`);
+        for (const lease of leases) this.leases.add(lease);
+        await this.machine.sleep(random.between(0, 60));
+        if (signal.aborted !== leases.some((lease) => !lease.held)) {
+          throw new Violation(`${name}: the signal of the group and its leases disagree`);
+        }
+      },
+      { waitMs, ...this.#cancelling(random) },
+    );
   }
 
   #acquire(name: string, random: Random): Promise<Lease | null> {

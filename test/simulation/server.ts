@@ -75,7 +75,8 @@ export function writtenBackend(machine: Machine): Backend {
   const listeners = new Map<string, GrantListener>();
   let highWater = 0n;
 
-  function apply<T>(key: string, askedId: string, change: (record: LockRecord, turn: Turn) => T): T {
+  function apply<T>(asked: ClaimRef, change: (record: LockRecord, turn: Turn) => T): T {
+    const { key } = asked;
     const text = texts.get(key);
     const record = text === undefined ? emptyRecord() : decodeRecord(text, key);
     const wallUs = BigInt(Math.floor(machine.clock.wallMs() * 1_000));
@@ -85,8 +86,9 @@ export function writtenBackend(machine: Machine): Backend {
     if (record.fence > highWater) highWater = record.fence;
     if (isIdle(record)) texts.delete(key);
     else texts.set(key, encodeRecord(record));
+    // Whoever asked with the claim's own token learns of the grant from the answer.
     for (const claim of turn.granted) {
-      if (claim.id !== askedId) listeners.get(claim.owner)?.([{ key, id: claim.id }]);
+      if (claim.token !== asked.token) listeners.get(claim.owner)?.([{ key, id: claim.id }]);
     }
     return answer;
   }
@@ -100,13 +102,13 @@ export function writtenBackend(machine: Machine): Backend {
     durability: "local",
     counts: true,
     async acquire(request) {
-      return apply(request.key, request.id, (record, turn) => acquire(record, request, MAX_WAITERS, turn));
+      return apply(request, (record, turn) => acquire(record, request, MAX_WAITERS, turn));
     },
     async renew(refs) {
-      return refs.map((ref) => apply(ref.key, ref.id, (record, turn) => renew(record, ref, turn)));
+      return refs.map((ref) => apply(ref, (record, turn) => renew(record, ref, turn)));
     },
     async release(refs) {
-      return refs.map((ref) => apply(ref.key, ref.id, (record, turn) => release(record, ref, turn)));
+      return refs.map((ref) => apply(ref, (record, turn) => release(record, ref, turn)));
     },
     async look(query: LookQuery): Promise<LookPage> {
       const keys = "key" in query ? [query.key] : [...texts.keys()];

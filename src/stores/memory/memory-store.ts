@@ -80,7 +80,8 @@ class MemoryStore implements Store {
   #serial = 0;
   #lastStamp = 0;
   #sweep: Iterator<Entry> | undefined;
-  #pages: { readonly cursor: string; readonly rest: Iterator<Entry> } | undefined;
+  /** Where the last page of a listing ended, and how many records had been created by then. */
+  #pages: { readonly cursor: string; readonly rest: Iterator<Entry>; readonly serial: number } | undefined;
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -110,7 +111,7 @@ class MemoryStore implements Store {
     const turn = this.#nextTurn();
     const entry = this.#entries.get(request.key) ?? this.#create(request.key, turn);
     const answer = acquire(entry.record, request, this.#maxWaiters, turn);
-    this.#finish(entry, turn, request.id);
+    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
     return answer;
   }
 
@@ -120,8 +121,9 @@ class MemoryStore implements Store {
     const answers: RenewAnswer[] = [];
     for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      answers.push(entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn));
-      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
+      answers.push(answer);
+      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
     }
     return answers;
   }
@@ -132,8 +134,9 @@ class MemoryStore implements Store {
     const released: boolean[] = [];
     for (const ref of refs) {
       const entry = this.#entries.get(ref.key);
-      released.push(entry !== undefined && release(entry.record, ref, turn));
-      if (entry !== undefined) this.#finish(entry, turn, ref.id);
+      const removed = entry !== undefined && release(entry.record, ref, turn);
+      released.push(removed);
+      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
     }
     return released;
   }
@@ -175,6 +178,9 @@ class MemoryStore implements Store {
     // operation ever pays for sweeping them all.
     this.#sweepOne(turn);
     this.#sweepOne(turn);
+    // A listing that nobody goes on with: an iterator that stands still keeps every former table of the map alive.
+    if (this.#pages !== undefined && this.#serial - this.#pages.serial >= EXAMINED_PER_PAGE)
+      this.#pages = undefined;
     const entry: Entry = { key, serial: ++this.#serial, record: emptyRecord() };
     this.#entries.set(key, entry);
     return entry;
@@ -191,12 +197,15 @@ class MemoryStore implements Store {
     this.#finish(next.value, turn, undefined);
   }
 
-  /** Drops the record when nothing is left of it, and tells the owners of what was granted, but not who asked. */
-  #finish(entry: Entry, turn: Turn, askedId: string | undefined): void {
+  /**
+   * Drops the record when nothing is left of it, and tells the owners of what was granted, but for the claim whose
+   * caller learns of it from the answer. Asking with an old token is not that: the claim is another caller's.
+   */
+  #finish(entry: Entry, turn: Turn, answeredId: string | undefined): void {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== askedId) this.#push(claim.owner, { key: entry.key, id: claim.id });
+      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.key, id: claim.id });
     }
     turn.granted.length = 0;
   }
@@ -233,7 +242,7 @@ class MemoryStore implements Store {
       const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
       if (status.heldCount + status.waitingCount > 0) keys.push(status);
     }
-    this.#pages = { cursor, rest };
+    this.#pages = { cursor, rest, serial: this.#serial };
     return { keys, cursor };
   }
 
