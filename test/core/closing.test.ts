@@ -154,6 +154,20 @@ describe("closing: with grace", () => {
     expect(closing).toMatchObject({ state: "fulfilled", atMs: 10_000 });
   });
 
+  test("can be cut short by closing again, and not be prolonged", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    const patient = scene.begin(scene.locks.close({ graceMs: Number.POSITIVE_INFINITY }));
+    await scene.clock.advance(1_000);
+    const hasty = scene.begin(scene.locks.close({ graceMs: 500 }));
+    scene.begin(scene.locks.close({ graceMs: 60_000 }));
+    await scene.clock.advance(499);
+    expect([lease.held, patient.state, hasty.state]).toEqual([true, "pending", "pending"]);
+    await scene.clock.advance(1);
+    expect(lease.held).toBe(false);
+    expect([patient.atMs, hasty.atMs]).toEqual([1_500, 1_500]);
+  });
+
   test("cuts off what is still open when it is over", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();

@@ -81,6 +81,13 @@ describe("lock group", () => {
     expect(await heldKeys(scene)).toEqual([]);
   });
 
+  test("the order of keys is that of their bytes in UTF-8, which all languages can agree on", () => {
+    const { locks } = new Scene();
+    const astral = "\u{1f512}";
+    const group = locks.all([astral, "\uffee", "b", "a"].map((key) => locks.mutex(key)));
+    expect(group.keys).toEqual(["a", "b", "\uffee", astral]);
+  });
+
   test("cancelling it gives back what it had", async () => {
     const scene = new Scene();
     await scene.rival().mutex("c").acquire();

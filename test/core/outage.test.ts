@@ -13,6 +13,22 @@ const verbs: readonly [string, (lock: Lock) => Promise<unknown>][] = [
   ["run", (lock) => lock.run(() => "ran")],
 ];
 
+describe("outage: looking", () => {
+  test.each([
+    ["inspect", (scene: Scene) => scene.locks.inspect("k")],
+    ["list", (scene: Scene) => scene.locks.list().next()],
+    ["forceRelease", (scene: Scene) => scene.locks.forceRelease("k", "id")],
+    ["a lock's inspect", (scene: Scene) => scene.locks.mutex("k").inspect()],
+  ])("%s does not wait for ever for a silent store", async (_, look) => {
+    const scene = new Scene(options);
+    scene.cutOff();
+    const looking = scene.begin<unknown>(look(scene));
+    await scene.clock.advance(REQUEST_TIMEOUT_MS);
+    expect(looking).toMatchObject({ error: { code: "STORE_UNAVAILABLE" }, atMs: REQUEST_TIMEOUT_MS });
+    expect(scene.clock.pendingTimers).toBe(0);
+  });
+});
+
 describe.each(verbs)("outage: %s", (_, call) => {
   test.each([
     ["fails", (scene: Scene) => scene.refuseCalls()],

@@ -134,6 +134,19 @@ describe("reacquire", () => {
     expect((await scene.status("leader")).heldCount).toBe(0);
   });
 
+  test("maxHoldMs also ends it while it waits to be won again", async () => {
+    const { scene, lease, signal } = await sceneWithLeader({ maxHoldMs: 10_000 });
+    await scene.rival().forceRelease("leader", lease.id);
+    await scene.rival().mutex("leader").acquire();
+    await scene.clock.advance(9_999);
+    expect((await scene.status("leader")).waitingCount).toBe(1);
+    expect(signal.aborted).toBe(false);
+    await scene.clock.advance(1);
+    expect(signal.reason).toMatchObject({ reason: "max-hold" });
+    expect((await scene.status("leader")).waitingCount).toBe(0);
+    expect(scene.locks.stats()).toMatchObject({ held: 0, waiting: 0, lost: 1 });
+  });
+
   test("an id of the caller's stands for the first attempt alone", async () => {
     const { scene, lease } = await sceneWithLeader({ id: "job-1" });
     await scene.rival().forceRelease("leader", "job-1");

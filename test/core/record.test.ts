@@ -422,6 +422,16 @@ suite("record: asking again with the same id", () => {
     expect(key.describe().heldCount).toBe(1);
   });
 
+  test("record: a late copy of another call's try leaves a waiter where it is", () => {
+    const key = createKey();
+    key.acquire("holder");
+    key.acquire("x", { token: "second" });
+    key.acquire("y");
+    expect(key.tryAcquire("x", { token: "first" })).toEqual({ state: "refused", reason: "contended" });
+    expect(key.queue()).toEqual(["x", "y"]);
+    expect(key.renew("x", { token: "second" }).state).toBe("waiting");
+  });
+
   test("record: a retried try that holds the key holds it still", () => {
     const key = createKey();
     const first = key.tryAcquire("a");
