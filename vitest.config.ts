@@ -7,6 +7,7 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^holdfast$/, replacement: here("./src/index.ts") },
+      { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
     ],
   },

@@ -1,0 +1,97 @@
+/** Collects what is asked for in one turn of the event loop and sends it as one script call. */
+import { createHash } from "node:crypto";
+import type { Connection } from "./connection.ts";
+import { mapError, replyCode } from "./errors.ts";
+import { SCRIPT } from "./script.ts";
+
+interface Pending {
+  readonly key: string;
+  readonly verb: number;
+  readonly rest: readonly (string | number)[];
+  resolve(answer: unknown): void;
+  reject(error: unknown): void;
+}
+
+/** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
+const MAX_BATCH = 200;
+
+/** What stands between the partition and the name of a lock. The script knows its length. */
+export const LOCK = ":lock:";
+
+const SHA = createHash("sha1").update(SCRIPT).digest("hex");
+
+export interface BatchOptions {
+  readonly connection: Connection;
+  /** The beginning of the partition's keys, with its hash tag. */
+  readonly partition: string;
+  readonly channelPrefix: string;
+  readonly maxWaiters: number;
+  /** The owners whose grants come back in replies. */
+  owners(): readonly string[];
+  /** Told of those. */
+  onGranted(owner: string, key: string, id: string): void;
+}
+
+export class Batch {
+  readonly #options: BatchOptions;
+  #pending: Pending[] = [];
+
+  constructor(options: BatchOptions) {
+    this.#options = options;
+  }
+
+  ask(key: string, verb: number, rest: readonly (string | number)[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (this.#pending.length === 0) setImmediate(this.#flush);
+      this.#pending.push({ key, verb, rest, resolve, reject });
+    });
+  }
+
+  readonly #flush = () => {
+    const pending = this.#pending;
+    this.#pending = [];
+    for (let from = 0; from < pending.length; from += MAX_BATCH) {
+      void this.#send(pending.length <= MAX_BATCH ? pending : pending.slice(from, from + MAX_BATCH));
+    }
+  };
+
+  async #send(batch: readonly Pending[]): Promise<void> {
+    const { partition, channelPrefix, maxWaiters } = this.#options;
+    const keys = [`${partition}:fence`];
+    const indexes = new Map<string, number>();
+    const operations = batch.map(({ key, verb, rest }) => {
+      let index = indexes.get(key);
+      if (index === undefined) {
+        index = keys.push(`${partition}${LOCK}${key}`);
+        indexes.set(key, index);
+      }
+      return [verb, index, ...rest];
+    });
+    const owners = JSON.stringify(this.#options.owners());
+    const args = [JSON.stringify(operations), owners, String(maxWaiters), partition, channelPrefix];
+    try {
+      const [granted, answers] = (await this.#call(keys, args)) as [(number | string)[], unknown[]];
+      for (const [index, operation] of batch.entries()) operation.resolve(answers[index]);
+      for (let i = 0; i < granted.length; i += 3) {
+        const key = (keys[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
+        this.#options.onGranted(String(granted[i + 1]), key, String(granted[i + 2]));
+      }
+    } catch (error) {
+      const mapped = mapError(error);
+      for (const operation of batch) operation.reject(mapped);
+    }
+  }
+
+  async #call(keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    const { connection } = this.#options;
+    const where = keys[0] as string;
+    const rest = [String(keys.length), ...keys, ...args];
+    try {
+      return await connection.send(where, "EVALSHA", [SHA, ...rest]);
+    } catch (error) {
+      if (replyCode(error) !== "NOSCRIPT") throw error;
+      // Sent whole once; from then on the server knows it by its hash.
+      return connection.send(where, "EVAL", [SCRIPT, ...rest]);
+    }
+  }
+}

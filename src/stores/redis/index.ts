@@ -1,0 +1,2 @@
+export type { IoRedisClient, NodeRedisClient, RedisClient } from "./connection.ts";
+export { type RedisStoreOptions, redisStore } from "./redis-store.ts";

@@ -1,0 +1,266 @@
+import {
+  type AcquireAnswer,
+  bounds,
+  type ClaimRef,
+  type ClaimRequest,
+  type ClaimStatus,
+  checkInteger,
+  checkQuery,
+  checkRenewRef,
+  checkRequest,
+  type GrantListener,
+  type HeldAnswer,
+  HoldfastError,
+  invalid,
+  type KeyStatus,
+  type LookPage,
+  type LookQuery,
+  type RefusalReason,
+  type RenewAnswer,
+  type RenewRef,
+  type Store,
+  UNLIMITED,
+  type Unsubscribe,
+} from "../../core/index.ts";
+import { Batch, LOCK } from "./batch.ts";
+import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
+import { mapError } from "./errors.ts";
+import { WakeUps } from "./wake-ups.ts";
+
+export interface RedisStoreOptions {
+  /** What all keys of this store begin with. No braces. Default "holdfast". */
+  readonly keyPrefix?: string;
+  /** Over how many slots of a cluster the keys are spread. All clients must agree. 1 to 1,024. Default 1, in a cluster 16. */
+  readonly partitions?: number;
+  /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
+  readonly maxWaiters?: number;
+}
+
+/**
+ * A store in Redis 6.2 or newer (or Valkey): standalone, Sentinel or Cluster, through the client that you have.
+ *
+ * @example
+ * const locks = createLocks(redisStore(new Redis()));
+ */
+export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): Store {
+  return new RedisStore(connectionOver(client), options);
+}
+
+/** How many keys the server looks at for one page. */
+const SCANNED_PER_PAGE = "1000";
+
+const ACQUIRE = 1;
+const RENEW = 2;
+const RELEASE = 3;
+const LOOK = 4;
+
+class RedisStore implements Store {
+  readonly name = "redis";
+  readonly durability = "ephemeral";
+  readonly counts = true;
+  readonly #connection: Connection;
+  readonly #keyPrefix: string;
+  readonly #batches: readonly Batch[];
+  readonly #partitions: readonly string[];
+  readonly #wakeUps: WakeUps;
+  #closed = false;
+
+  constructor(connection: Connection, options: RedisStoreOptions) {
+    this.#connection = connection;
+    this.#keyPrefix = checkKeyPrefix(options.keyPrefix ?? "holdfast");
+    const count = checkInteger("partitions", options.partitions ?? (connection.cluster ? 16 : 1), 1, 1_024);
+    const maxWaiters = checkInteger(
+      "maxWaiters",
+      options.maxWaiters ?? bounds.defaultMaxWaiters,
+      0,
+      1_000_000,
+    );
+    const channelPrefix = `${this.#keyPrefix}:wake:`;
+    this.#wakeUps = new WakeUps(connection, channelPrefix);
+    this.#partitions = Array.from({ length: count }, (_, tag) => `${this.#keyPrefix}:{${tag}}`);
+    this.#batches = this.#partitions.map(
+      (partition) =>
+        new Batch({
+          connection,
+          partition,
+          channelPrefix,
+          maxWaiters,
+          owners: () => this.#wakeUps.owners,
+          onGranted: (owner, key, id) => this.#wakeUps.tell(owner, { key, id }),
+        }),
+    );
+  }
+
+  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    checkRequest(request);
+    // A grant that is published before anybody listens would be noticed only at a heartbeat.
+    if (request.wait) await this.#wakeUps.ready(request.owner);
+    const { id, token, weight, limit, priority, ttlMs, wait, owner, info, application } = request;
+    const most = limit === UNLIMITED ? 0 : limit;
+    const rest = [id, token, weight, most, priority, ttlMs, wait ? 1 : 0, owner, info, application];
+    return acquireAnswer(await this.#ask(request.key, ACQUIRE, rest));
+  }
+
+  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    const answers = refs.map(({ key, id, token, ttlMs }) =>
+      this.#ask(key, RENEW, [id, token ?? "", ttlMs ?? 0]),
+    );
+    return (await Promise.all(answers)).map(renewAnswer);
+  }
+
+  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    const answers = refs.map(({ key, id, token }) => this.#ask(key, RELEASE, [id, token ?? ""]));
+    return (await Promise.all(answers)).map((answer) => answer === 1);
+  }
+
+  async look(query: LookQuery): Promise<LookPage> {
+    checkQuery(query);
+    if ("prefix" in query) return this.#page(query);
+    return { keys: [await this.#lookAt(query.key, query.maxClaims)] };
+  }
+
+  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+    return this.#wakeUps.listen(owner, listener);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#wakeUps.close();
+  }
+
+  #ask(key: string, verb: number, rest: readonly (string | number)[]): Promise<unknown> {
+    if (this.#closed)
+      throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
+    return (this.#batches[this.#partitionOf(key)] as Batch).ask(key, verb, rest);
+  }
+
+  #partitionOf(key: string): number {
+    if (this.#partitions.length === 1) return 0;
+    let hash = 0x811c9dc5;
+    for (let index = 0; index < key.length; index++)
+      hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);
+    return (hash >>> 0) % this.#partitions.length;
+  }
+
+  async #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
+    return keyStatus(key, await this.#ask(key, LOOK, [maxClaims]));
+  }
+
+  /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
+  async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
+    const { partition, scan, after } = readCursor(query.cursor, this.#partitions.length);
+    const beginning = `${this.#partitions[partition]}${LOCK}`;
+    const [next, found] = await this.#scan(beginning, query.prefix, scan);
+    const left = [...new Set(found)].filter((key) => key > after).sort();
+    const shown = left.slice(0, query.limit);
+    const statuses = await Promise.all(shown.map((key) => this.#lookAt(key, query.maxClaims)));
+    const keys = statuses.filter((status) => status.heldCount + status.waitingCount > 0);
+    if (left.length > shown.length) return { keys, cursor: `${partition}.${scan}.${shown.at(-1)}` };
+    if (next !== "0") return { keys, cursor: `${partition}.${next}.` };
+    if (partition + 1 < this.#partitions.length) return { keys, cursor: `${partition + 1}.0.` };
+    return { keys };
+  }
+
+  async #scan(beginning: string, prefix: string, scan: string): Promise<[next: string, keys: string[]]> {
+    const pattern = `${escapePattern(beginning + prefix)}*`;
+    try {
+      const args = [scan, "MATCH", pattern, "COUNT", SCANNED_PER_PAGE];
+      const [next, found] = (await this.#connection.send(beginning, "SCAN", args)) as [unknown, unknown[]];
+      return [String(next), found.map((key) => String(key).slice(beginning.length))];
+    } catch (error) {
+      throw mapError(error);
+    }
+  }
+}
+
+type Reply = readonly (number | string)[];
+
+function acquireAnswer(reply: unknown): AcquireAnswer {
+  const [state, first, second, third] = reply as Reply;
+  if (state === 1) return heldAnswer(first, second, third);
+  if (state === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
+  return { state: "refused", reason: refusals[Number(first)] as RefusalReason };
+}
+
+function renewAnswer(reply: unknown): RenewAnswer {
+  const [state, first, second, third] = reply as Reply;
+  if (state === 1) return heldAnswer(first, second, third);
+  if (state === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
+  return first === undefined ? { state: "gone" } : { state: "gone", takenOverBy: String(first) };
+}
+
+type Part = number | string | undefined;
+
+function heldAnswer(fence: Part, acquiredAtMs: Part, expiresInMs: Part): HeldAnswer {
+  return {
+    state: "held",
+    fence: BigInt(fence ?? 0),
+    acquiredAtMs: Number(acquiredAtMs),
+    expiresInMs: Number(expiresInMs),
+  };
+}
+
+const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];
+
+function keyStatus(key: string, reply: unknown): KeyStatus {
+  const [fence, heldCount, heldWeight, waitingCount, held, waiting] = reply as [
+    number,
+    number,
+    number,
+    number,
+    Reply[],
+    Reply[],
+  ];
+  return {
+    key,
+    fence: BigInt(fence),
+    held: held.map(claimStatus),
+    heldCount,
+    heldWeight,
+    waiting: waiting.map(claimStatus),
+    waitingCount,
+  };
+}
+
+function claimStatus(reply: Reply): ClaimStatus {
+  const [id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs, fence, acquiredAtMs] =
+    reply;
+  const common = {
+    id: String(id),
+    weight: Number(weight),
+    limit: Number(limit) || UNLIMITED,
+    priority: Number(priority),
+    ttlMs: Number(ttlMs),
+    owner: String(owner),
+    info: String(info),
+    application: String(application),
+    expiresInMs: Number(expiresInMs),
+  };
+  if (fence === 0) return { ...common, state: "waiting" };
+  return { ...common, state: "held", fence: BigInt(fence ?? 0), acquiredAtMs: Number(acquiredAtMs) };
+}
+
+function checkKeyPrefix(prefix: string): string {
+  if (typeof prefix === "string" && /^[^{}\p{Cc}]{1,64}$/u.test(prefix)) return prefix;
+  throw invalid(`keyPrefix must be 1 to 64 characters without braces, not ${JSON.stringify(prefix)}.`);
+}
+
+interface Cursor {
+  readonly partition: number;
+  readonly scan: string;
+  readonly after: string;
+}
+
+function readCursor(cursor: string | undefined, partitions: number): Cursor {
+  const match = /^(\d{1,4})\.(\d{1,20})\.(.*)$/s.exec(cursor ?? "0.0.");
+  const [, partition, scan = "", after = ""] = match ?? [];
+  if (match !== null && Number(partition) < partitions) return { partition: Number(partition), scan, after };
+  throw invalid(`cursor must come from the page before, not "${cursor}".`);
+}
+
+/** A text that SCAN takes literally. */
+function escapePattern(text: string): string {
+  return text.replace(/[*?[\]\\^-]/g, "\\$&");
+}
