@@ -27,14 +27,14 @@ const palettes: readonly (readonly Shape[])[] = [
 
 const priorities = [0, 0, 3, 0, 1, 0, 65_535];
 
-/** One operation on a record. `reload` writes it down and reads it back. */
-export type Step =
+export type Operation =
   | { readonly does: "acquire"; readonly request: ClaimRequest; readonly maxWaiters: number }
   | { readonly does: "renew"; readonly ref: RenewRef }
   | { readonly does: "release"; readonly ref: ClaimRef }
-  | { readonly does: "describe"; readonly aheadMs: number; readonly maxClaims: number }
-  | { readonly does: "settle" }
-  | { readonly does: "reload" };
+  | { readonly does: "describe"; readonly aheadMs: number; readonly maxClaims: number };
+
+/** One operation on a record. `reload` writes it down and reads it back. */
+export type Step = Operation | { readonly does: "settle" } | { readonly does: "reload" };
 
 /** A step, and how far the store's time and stamp have moved when it comes. */
 export interface TimedStep {
@@ -44,7 +44,7 @@ export interface TimedStep {
 }
 
 /** What all steps of one run have in common, so that their claims meet. */
-interface Scene {
+export interface Scene {
   readonly palette: number;
   readonly ids: number;
   readonly maxWaiters: number;
@@ -52,7 +52,7 @@ interface Scene {
   readonly ttlMs: number;
 }
 
-const sceneArbitrary: fc.Arbitrary<Scene> = fc.record({
+export const sceneArbitrary: fc.Arbitrary<Scene> = fc.record({
   palette: fc.nat(palettes.length - 1),
   ids: fc.constantFrom(26, 26, 14, 4),
   maxWaiters: fc.constantFrom(30, 30, 9, 2, 0),
@@ -61,12 +61,13 @@ const sceneArbitrary: fc.Arbitrary<Scene> = fc.record({
 
 /** Who asks. The same number is the same id with the same shape, unless it is `odd`, which reuses the id wrongly. */
 const whoArbitrary = fc.record({
-  number: fc.nat(25),
+  number: fc.nat(9_999),
   // A token equal to the id is what the format leaves out, so both kinds are needed.
   takeover: fc.nat(3).map((roll) => roll === 3),
 });
 
-const rawStepArbitrary = fc.oneof(
+/** What any store can be asked for. Resolved in a scene, it is an {@link Operation}. */
+export const rawOperationArbitrary = fc.oneof(
   {
     weight: 10,
     arbitrary: fc.record({
@@ -75,6 +76,7 @@ const rawStepArbitrary = fc.oneof(
       odd: fc.nat(19).map((roll) => roll === 7),
       ttlFactor: fc.constantFrom(1, 1, 2, 0.5),
       wait: fc.nat(5).map((roll) => roll !== 5),
+      owner: fc.constantFrom("a", "b", "a", "b", "", 'é"\\😀'),
       label: fc.constantFrom("", "", "x", 'é"\\😀'),
     }),
   },
@@ -95,10 +97,14 @@ const rawStepArbitrary = fc.oneof(
       maxClaims: fc.nat(6),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ does: fc.constantFrom("settle" as const, "reload" as const) }) },
 );
 
-const momentArbitrary = fc.record({
+const rawStepArbitrary = fc.oneof(
+  { weight: 8, arbitrary: rawOperationArbitrary },
+  { weight: 1, arbitrary: fc.record({ does: fc.constantFrom("settle" as const, "reload" as const) }) },
+);
+
+export const momentArbitrary = fc.record({
   afterMs: fc.oneof(
     { weight: 40, arbitrary: fc.constantFrom(0, 0, 1) },
     { weight: 15, arbitrary: fc.nat(8) },
@@ -122,12 +128,20 @@ export const historyArbitrary: fc.Arbitrary<TimedStep[]> = fc
   );
 
 type RawStep = typeof rawStepArbitrary extends fc.Arbitrary<infer Raw> ? Raw : never;
+export type RawOperation = typeof rawOperationArbitrary extends fc.Arbitrary<infer Raw> ? Raw : never;
 
 function resolveStep(raw: RawStep, scene: Scene): Step {
   switch (raw.does) {
     case "settle":
     case "reload":
       return { does: raw.does };
+    default:
+      return resolveOperation(raw, scene, HISTORY_KEY);
+  }
+}
+
+export function resolveOperation(raw: RawOperation, scene: Scene, key: string): Operation {
+  switch (raw.does) {
     case "describe":
       return raw;
     case "acquire": {
@@ -136,9 +150,9 @@ function resolveStep(raw: RawStep, scene: Scene): Step {
       const { weight, limit } = palette[(number + (raw.odd ? 1 : 0)) % palette.length]!;
       const priority = priorities[(number + (raw.odd ? 1 : 0)) % priorities.length]!;
       const ttlMs = scene.ttlMs * raw.ttlFactor;
-      const label = { owner: raw.label, info: raw.label, application: raw.label };
+      const label = { owner: raw.owner, info: raw.label, application: raw.label };
       const request = {
-        key: HISTORY_KEY,
+        key,
         id,
         token,
         weight,
@@ -153,7 +167,7 @@ function resolveStep(raw: RawStep, scene: Scene): Step {
     case "renew":
     case "release": {
       const { id, token } = resolveWho(raw.who, scene);
-      const ref = raw.asAdministrator ? { key: HISTORY_KEY, id } : { key: HISTORY_KEY, id, token };
+      const ref = raw.asAdministrator ? { key, id } : { key, id, token };
       if (raw.does === "release") return { does: "release", ref };
       const asked = raw.ttlFactor === undefined ? {} : { ttlMs: scene.ttlMs * raw.ttlFactor };
       return { does: "renew", ref: { ...ref, ...asked } };
@@ -163,7 +177,7 @@ function resolveStep(raw: RawStep, scene: Scene): Step {
 
 function resolveWho(who: { number: number; takeover: boolean }, scene: Scene) {
   const number = who.number % scene.ids;
-  const id = String.fromCharCode("a".charCodeAt(0) + number);
+  const id = number < 26 ? String.fromCharCode("a".charCodeAt(0) + number) : `c${number}`;
   return { number, id, token: who.takeover ? `${id}2` : id };
 }
 
@@ -171,10 +185,10 @@ function resolveWho(who: { number: number; takeover: boolean }, scene: Scene) {
 export function say(step: Step): string {
   switch (step.does) {
     case "acquire": {
-      const { id, token, weight, limit, priority, ttlMs, wait } = step.request;
+      const { id, token, weight, limit, priority, ttlMs, wait, owner } = step.request;
       const shape = `weight ${weight} limit ${limit === UNLIMITED ? "∞" : limit} priority ${priority}`;
       const manner = wait ? `wait (at most ${step.maxWaiters} waiters)` : "try";
-      return `acquire ${id} as ${token}, ${shape}, ttl ${ttlMs}, ${manner}`;
+      return `acquire ${id} as ${token} for ${JSON.stringify(owner)}, ${shape}, ttl ${ttlMs}, ${manner}`;
     }
     case "renew":
       return `renew ${step.ref.id} as ${step.ref.token ?? "administrator"}, ttl ${step.ref.ttlMs ?? "its own"}`;

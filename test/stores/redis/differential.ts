@@ -1,0 +1,292 @@
+/**
+ * Plays histories to the script on a real server and to the record machine, and compares all that can be seen: every
+ * answer, who is told of which grant and how, and which keys are left in Redis.
+ */
+import { inspect, isDeepStrictEqual } from "node:util";
+import fc from "fast-check";
+import { Redis } from "ioredis";
+import type { Store } from "../../../src/core/store.ts";
+import { redisStore } from "../../../src/stores/redis/index.ts";
+import { SCRIPT } from "../../../src/stores/redis/script.ts";
+import { Channels } from "./channels.ts";
+import {
+  type History,
+  historyArbitrary,
+  type KeyOperation,
+  OWNERS,
+  type Round,
+  sayOperation,
+} from "./differential-histories.ts";
+import { type Grant, MachinePartition } from "./machine-partition.ts";
+import { assertKeys } from "./partition-keys.ts";
+import { PRODUCTION_FEW, TimedClient, timedScript } from "./timed-script.ts";
+
+/** When histories begin. Redis drops keys by its own clock, so it must be in the future for good. */
+const START_US = Date.UTC(2100, 0) * 1_000;
+
+/**
+ * The script lets Redis drop a key a second after its last claim has expired. A history that takes longer than that
+ * while its own clock stands still proves nothing, and is played again.
+ */
+const LONGEST_MS = 900;
+const ATTEMPTS = 5;
+
+/** How many rounds pass between two looks at the keys in Redis. */
+const ROUNDS_PER_LOOK = 8;
+
+export class Differential {
+  /** How often each thing happened, so that a comparison cannot pass by never meeting a case. */
+  readonly seen = new Map<string, number>();
+  operations = 0;
+  readonly #redis: Redis;
+  readonly #channels: Channels;
+  readonly #script: string;
+
+  private constructor(redis: Redis, channels: Channels, script: string) {
+    this.#redis = redis;
+    this.#channels = channels;
+    this.#script = script;
+  }
+
+  static async open(port: number, script = SCRIPT): Promise<Differential> {
+    const redis = new Redis(port, "127.0.0.1");
+    return new Differential(redis, await Channels.open(redis), script);
+  }
+
+  close(): void {
+    this.#channels.close();
+    this.#redis.disconnect();
+  }
+
+  /** Rejects with the story of the history where the two differ. */
+  async play(history: History): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      const startedMs = performance.now();
+      const failure = await this.#playOnce(history).catch((error: Error) => error);
+      if (performance.now() - startedMs > LONGEST_MS && attempt < ATTEMPTS) continue;
+      if (failure !== undefined) throw failure;
+      return;
+    }
+  }
+
+  async #playOnce(history: History): Promise<void> {
+    const script = timedScript(this.#script, history.few);
+    const scene = new Scene(this.#redis, this.#channels, history, script, this.#count);
+    await this.#redis.flushall();
+    try {
+      await scene.play();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new Error(`${scene.story}\n${reason}`, { cause: error });
+    }
+  }
+
+  readonly #count = (what: string) => {
+    if (what === "operation") this.operations += 1;
+    this.seen.set(what, (this.seen.get(what) ?? 0) + 1);
+  };
+}
+
+/** One history on its way. */
+class Scene {
+  readonly #redis: Redis;
+  readonly #channels: Channels;
+  readonly #history: History;
+  readonly #count: (what: string) => void;
+  readonly #client: TimedClient;
+  readonly #stores: readonly Store[];
+  readonly #machine = new MachinePartition();
+  readonly #told: Grant[] = [];
+  /** What each round should publish, and what it did. */
+  readonly #published: { readonly expected: readonly Grant[]; readonly actual: Promise<readonly Grant[]> }[] =
+    [];
+  readonly #lines: string[] = [];
+  #us = START_US;
+  #latestUs = START_US;
+  #scriptKnown = false;
+
+  constructor(
+    redis: Redis,
+    channels: Channels,
+    history: History,
+    script: string,
+    count: (what: string) => void,
+  ) {
+    this.#redis = redis;
+    this.#channels = channels;
+    this.#history = history;
+    this.#count = count;
+    this.#client = new TimedClient(redis, script);
+    this.#stores = OWNERS.map((owners, index) => {
+      const store = redisStore(this.#client, { maxWaiters: history.maxWaiters[index]! });
+      for (const owner of owners) {
+        store.onGrant(owner, (refs) => {
+          for (const { key, id } of refs) this.#told.push({ key, id, owner });
+        });
+      }
+      return store;
+    });
+  }
+
+  /** What has been done so far, for people. */
+  get story(): string {
+    const { few, maxWaiters } = this.#history;
+    const setting = `A record is spread from ${few ?? PRODUCTION_FEW} claims on; the clients allow ${maxWaiters.join(" and ")} waiters.`;
+    return [setting, ...this.#lines].join("\n");
+  }
+
+  async play(): Promise<void> {
+    // What a history that was given up has published is not this one's.
+    await this.#channels.mark();
+    for (const [index, round] of this.#history.rounds.entries()) {
+      this.#us += round.afterUs;
+      this.#latestUs = Math.max(this.#latestUs, this.#us);
+      this.#client.us = this.#us;
+      await this.#playRound(round);
+      if (index % ROUNDS_PER_LOOK === 0) await this.#checkKeys();
+    }
+    await this.#checkKeys();
+    for (const [index, { expected, actual }] of this.#published.entries()) {
+      equal(`what batch ${index + 1} published`, inOrder(await actual), inOrder(expected));
+    }
+  }
+
+  async #playRound(round: Round): Promise<void> {
+    const at = `+${(this.#us - START_US) / 1_000} ms`;
+    if (round.does === "batch") return this.#playBatch(round, at);
+    this.#lines.push(`${at}, the server has to ${round.does}`);
+    this.#count(round.does);
+    if (round.does === "forget scripts") {
+      await this.#redis.script("FLUSH");
+      this.#scriptKnown = false;
+    } else {
+      await this.#redis.flushall();
+      this.#machine.forget();
+    }
+  }
+
+  async #playBatch({ client, operations }: Round, at: string): Promise<void> {
+    const { answers, grants } = this.#machine.apply(operations, this.#us);
+    this.#lines.push(`${at}, batch ${this.#published.length + 1}, client ${client + 1}:`);
+    for (const [index, operation] of operations.entries()) {
+      this.#lines.push(`    ${sayOperation(operation)} → ${inline(answers[index])}`);
+    }
+    this.#countBatch(operations, answers);
+    const own = (grant: Grant) => (OWNERS[client] as readonly string[]).includes(grant.owner);
+
+    const callsBefore = this.#client.calls;
+    const actual = await this.#ask(this.#stores[client]!, operations);
+    for (const [index, answer] of answers.entries()) equal("the last answer", actual[index], answer);
+    const calls = this.#client.calls - callsBefore;
+    if (calls > 1 && this.#scriptKnown) throw new Error(`One batch took ${calls} calls.`);
+    this.#scriptKnown = true;
+
+    const told = this.#told.splice(0);
+    equal("what the client itself was told", inOrder(told), inOrder(grants.filter(own)));
+    const expected = grants.filter((grant) => !own(grant));
+    this.#published.push({ expected, actual: this.#channels.mark() });
+    for (const _ of told) this.#count("grant in the reply");
+    for (const _ of expected) this.#count("grant published");
+  }
+
+  /** Asks for all of it in one turn of the event loop, in order. */
+  async #ask(store: Store, operations: readonly KeyOperation[]): Promise<readonly unknown[]> {
+    const answers: Promise<unknown>[] = [];
+    for (const operation of operations) {
+      answers.push(ask(store, operation));
+      // An acquire may look at a subscription before it joins the batch.
+      for (let tick = 0; tick < 3; tick++) await undefined;
+    }
+    return Promise.all(answers);
+  }
+
+  async #checkKeys(): Promise<void> {
+    await assertKeys(this.#redis, this.#machine.records, Math.floor(this.#latestUs / 1_000));
+  }
+
+  #countBatch(operations: readonly KeyOperation[], answers: readonly unknown[]): void {
+    for (const [index, { operation }] of operations.entries()) {
+      const { state, reason, takenOverBy } = Object(answers[index]) as Record<string, string | undefined>;
+      const kind = takenOverBy !== undefined ? "taken over" : (reason ?? state);
+      this.#count("operation");
+      this.#count(
+        operation.does === "describe" ? "look" : `${operation.does} ${kind ?? String(answers[index])}`,
+      );
+    }
+    if (new Set(operations.map(({ key }) => key)).size < operations.length)
+      this.#count("a key twice in a batch");
+    for (const { held, queue } of this.#machine.records.values()) {
+      const claims = held.length + queue.length;
+      this.#count(
+        claims > (this.#history.few ?? PRODUCTION_FEW) ? "a record with many" : "a record with few",
+      );
+      if (claims > 100) this.#count("a record with more than a hundred");
+    }
+  }
+}
+
+async function ask(store: Store, { key, operation }: KeyOperation): Promise<unknown> {
+  switch (operation.does) {
+    case "acquire":
+      return store.acquire(operation.request);
+    case "renew":
+      return (await store.renew([operation.ref]))[0];
+    case "release":
+      return (await store.release([operation.ref]))[0];
+    case "describe":
+      return (await store.look({ key, maxClaims: operation.maxClaims })).keys[0];
+  }
+}
+
+function inOrder(grants: readonly Grant[]): readonly string[] {
+  return grants.map(({ key, id, owner }) => JSON.stringify([key, id, owner])).sort();
+}
+
+function equal(what: string, actual: unknown, expected: unknown): void {
+  if (isDeepStrictEqual(actual, expected)) return;
+  throw new Error(
+    `By the rules, ${what} is\n  ${inline(expected)}\nand the script's is\n  ${inline(actual)}`,
+  );
+}
+
+function inline(value: unknown): string {
+  return inspect(value, { depth: 5, breakLength: Number.POSITIVE_INFINITY, maxArrayLength: 20 });
+}
+
+/** How many histories are drawn from one seed. */
+const HISTORIES_PER_SEED = 25;
+
+export interface Found {
+  readonly seed: number;
+  /** Leads from the seed to the history, shrunk. */
+  readonly path: string;
+  readonly story: string;
+}
+
+export interface SearchOptions {
+  readonly seed: number;
+  /** How many operations to play at the least. */
+  readonly operations: number;
+  /** Where to go on from; then nothing else is played. */
+  readonly path?: string;
+  readonly shrink?: boolean;
+}
+
+/** Plays random histories, until there was a difference or enough of them. */
+export async function findDifference(
+  differential: Differential,
+  { seed, operations, path, shrink = true }: SearchOptions,
+): Promise<Found | undefined> {
+  const property = fc.asyncProperty(historyArbitrary, (history) => differential.play(history));
+  const until = differential.operations + operations;
+  for (let next = seed; differential.operations < until; next++) {
+    const replayed = path === undefined ? { numRuns: HISTORIES_PER_SEED } : { numRuns: 1, path };
+    const result = await fc.check(property, { seed: next, endOnFailure: !shrink, ...replayed });
+    if (result.failed) {
+      const story = result.errorInstance instanceof Error ? result.errorInstance.message : "";
+      return { seed: next, path: result.counterexamplePath ?? "", story };
+    }
+    if (path !== undefined) return undefined;
+  }
+  return undefined;
+}

@@ -1,0 +1,40 @@
+/** What may stand in Redis: the keys of records that have claims, each with a time to live, and the fence. */
+import type { Redis } from "ioredis";
+import type { LockRecord } from "../../../src/core/record.ts";
+
+const FENCE = "holdfast:{0}:fence";
+const BELONGING = /^holdfast:\{0\}:([a-z]+):(.*)$/s;
+
+const LIST = `
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  found[#found + 1] = { key, redis.call('PTTL', key) }
+end
+return found`;
+
+/** `latestMs` is the latest time at which a key may have been written, on the clock of the history. */
+export async function assertKeys(
+  redis: Redis,
+  records: ReadonlyMap<string, LockRecord>,
+  latestMs: number,
+): Promise<void> {
+  const found = (await redis.eval(LIST, 0)) as [key: string, ttlMs: number][];
+  const locks = new Set<string>();
+  for (const [key, ttlMs] of found) {
+    if (key === FENCE) {
+      if (ttlMs !== -1) throw new Error("The fence of the partition will expire.");
+      continue;
+    }
+    const [, kind, name = ""] = BELONGING.exec(key) ?? [];
+    const record = records.get(name);
+    if (record === undefined) throw new Error(`Redis has ${key}, of a record that has no claim.`);
+    if (kind === "lock") locks.add(name);
+    const claims = [...record.held, ...record.queue];
+    const neededMs = claims.reduce((most, claim) => Math.max(most, claim.expiresAtMs - latestMs), 1);
+    if (ttlMs < neededMs)
+      throw new Error(`Redis keeps ${key} for ${ttlMs} ms, and it is needed for ${neededMs}.`);
+  }
+  for (const name of records.keys()) {
+    if (!locks.has(name)) throw new Error(`Redis has no record of ${name}, which has claims.`);
+  }
+}
