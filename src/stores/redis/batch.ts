@@ -4,10 +4,16 @@ import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
 
-interface Pending {
+/** What is asked for, as the script takes it. */
+export interface Operation {
   readonly key: string;
   readonly verb: number;
   readonly rest: readonly (string | number)[];
+  /** Of an acquire: what most of a batch have in common, and so is sent once. */
+  readonly terms?: string;
+}
+
+interface Pending extends Operation {
   resolve(answer: unknown): void;
   reject(error: unknown): void;
 }
@@ -40,10 +46,10 @@ export class Batch {
     this.#options = options;
   }
 
-  ask(key: string, verb: number, rest: readonly (string | number)[]): Promise<unknown> {
+  ask(operation: Operation): Promise<unknown> {
     return new Promise((resolve, reject) => {
       if (this.#pending.length === 0) setImmediate(this.#flush);
-      this.#pending.push({ key, verb, rest, resolve, reject });
+      this.#pending.push({ ...operation, resolve, reject });
     });
   }
 
@@ -57,23 +63,23 @@ export class Batch {
 
   async #send(batch: readonly Pending[]): Promise<void> {
     const { partition, channelPrefix, maxWaiters } = this.#options;
-    const keys = [`${partition}:fence`];
-    const indexes = new Map<string, number>();
-    const operations = batch.map(({ key, verb, rest }) => {
-      let index = indexes.get(key);
-      if (index === undefined) {
-        index = keys.push(`${partition}${LOCK}${key}`);
-        indexes.set(key, index);
-      }
-      return [verb, index, ...rest];
-    });
     const owners = JSON.stringify(this.#options.owners());
-    const args = [JSON.stringify(operations), owners, String(maxWaiters), partition, channelPrefix];
+    const keys = new Numbered(`${partition}:fence`);
+    const args = new Numbered("", owners, String(maxWaiters), partition, channelPrefix);
+    const operations = batch.map(({ key, verb, rest, terms }) => {
+      const operation = [verb, keys.numberOf(`${partition}${LOCK}${key}`), ...rest];
+      if (terms !== undefined) operation.push(args.numberOf(terms));
+      return operation;
+    });
+    args.texts[0] = JSON.stringify(operations);
     try {
-      const [granted, answers] = (await this.#call(keys, args)) as [(number | string)[], unknown[]];
+      const [granted, answers] = (await this.#call(keys.texts, args.texts)) as [
+        (number | string)[],
+        unknown[],
+      ];
       for (const [index, operation] of batch.entries()) operation.resolve(answers[index]);
       for (let i = 0; i < granted.length; i += 3) {
-        const key = (keys[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
+        const key = (keys.texts[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
         this.#options.onGranted(String(granted[i + 1]), key, String(granted[i + 2]));
       }
     } catch (error) {
@@ -93,5 +99,24 @@ export class Batch {
       // Sent whole once; from then on the server knows it by its hash.
       return connection.send(where, "EVAL", [SCRIPT, ...rest]);
     }
+  }
+}
+
+/** A list of texts for a script, in which equal ones share a place. Lua counts from 1. */
+class Numbered {
+  readonly texts: string[];
+  readonly #numbers = new Map<string, number>();
+
+  constructor(...first: string[]) {
+    this.texts = first;
+  }
+
+  numberOf(text: string): number {
+    let number = this.#numbers.get(text);
+    if (number === undefined) {
+      number = this.texts.push(text);
+      this.#numbers.set(text, number);
+    }
+    return number;
   }
 }

@@ -22,7 +22,7 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { Batch, LOCK } from "./batch.ts";
+import { Batch, LOCK, type Operation } from "./batch.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import { WakeUps } from "./wake-ups.ts";
@@ -95,23 +95,24 @@ class RedisStore implements Store {
     checkRequest(request);
     // A grant that is published before anybody listens would be noticed only at a heartbeat.
     if (request.wait) await this.#wakeUps.ready(request.owner);
-    const { id, token, weight, limit, priority, ttlMs, wait, owner, info, application } = request;
-    const most = limit === UNLIMITED ? 0 : limit;
-    const rest = [id, token, weight, most, priority, ttlMs, wait ? 1 : 0, owner, info, application];
-    return acquireAnswer(await this.#ask(request.key, ACQUIRE, rest));
+    const { key, id, token, wait } = request;
+    const terms = termsOf(request);
+    return acquireAnswer(await this.#ask({ key, verb: ACQUIRE, rest: [id, token, wait ? 1 : 0], terms }));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     const answers = refs.map(({ key, id, token, ttlMs }) =>
-      this.#ask(key, RENEW, [id, token ?? "", ttlMs ?? 0]),
+      this.#ask({ key, verb: RENEW, rest: [id, token ?? "", ttlMs ?? 0] }),
     );
     return (await Promise.all(answers)).map(renewAnswer);
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     for (const ref of refs) checkRenewRef(ref);
-    const answers = refs.map(({ key, id, token }) => this.#ask(key, RELEASE, [id, token ?? ""]));
+    const answers = refs.map(({ key, id, token }) =>
+      this.#ask({ key, verb: RELEASE, rest: [id, token ?? ""] }),
+    );
     return (await Promise.all(answers)).map((answer) => answer === 1);
   }
 
@@ -130,10 +131,11 @@ class RedisStore implements Store {
     this.#wakeUps.close();
   }
 
-  #ask(key: string, verb: number, rest: readonly (string | number)[]): Promise<unknown> {
+  #ask(operation: Operation): Promise<unknown> {
+    const { key } = operation;
     if (this.#closed)
       throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
-    return (this.#batches[this.#partitionOf(key)] as Batch).ask(key, verb, rest);
+    return (this.#batches[this.#partitionOf(key)] as Batch).ask(operation);
   }
 
   #partitionOf(key: string): number {
@@ -145,7 +147,7 @@ class RedisStore implements Store {
   }
 
   async #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
-    return keyStatus(key, await this.#ask(key, LOOK, [maxClaims]));
+    return keyStatus(key, await this.#ask({ key, verb: LOOK, rest: [maxClaims] }));
   }
 
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
@@ -173,6 +175,12 @@ class RedisStore implements Store {
       throw mapError(error);
     }
   }
+}
+
+/** What a claim is asked for with, apart from its own names. */
+function termsOf({ ttlMs, weight, limit, priority, owner, info, application }: ClaimRequest): string {
+  const most = limit === UNLIMITED ? 0 : limit;
+  return JSON.stringify([ttlMs, weight, most, priority, owner, info, application]);
 }
 
 type Reply = readonly (number | string)[];

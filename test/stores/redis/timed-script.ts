@@ -8,15 +8,10 @@ import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 
 const TIME = /\b(?:redis\.)?call\('TIME'\)/g;
-const FEW = /^local FEW = (\d+)$/gm;
 
-/** From how many claims on the production script spreads a record over sorted sets. */
-export const PRODUCTION_FEW = Number(FEW.exec(SCRIPT)?.[1]);
-
-/** The script with time from its last two arguments, and records spread from `few` claims on. */
-export function timedScript(script: string, few: number | undefined): string {
-  const timed = replaceOnce(script, TIME, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-  return few === undefined ? timed : replaceOnce(timed, FEW, `local FEW = ${few}`);
+/** The script with time from its last two arguments. */
+export function timedScript(script: string): string {
+  return replaceOnce(script, TIME, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
 }
 
 function replaceOnce(text: string, pattern: RegExp, replacement: string): string {
