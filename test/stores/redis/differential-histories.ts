@@ -1,25 +1,23 @@
 /** Random histories of a whole partition: batches of operations on several keys, by two clients. */
 import fc from "fast-check";
+import type { LockRecord } from "../../../src/core/record.ts";
 import {
   momentArbitrary,
   type Operation,
   rawOperationArbitrary,
+  rawReferenceArbitrary,
   resolveOperation,
   type Scene,
   say,
   sceneArbitrary,
 } from "../../core/record-histories.ts";
+import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 
 /** Names that a script could trip over. */
 export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
 
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
-
-export interface KeyOperation {
-  readonly key: string;
-  readonly operation: Operation;
-}
 
 /** What happens at one moment: a batch of operations, or the server forgets its data or its scripts. */
 export interface Round {
@@ -39,10 +37,22 @@ export interface History {
   readonly rounds: readonly Round[];
 }
 
+/**
+ * Whom a heartbeat or a release is about: an id at random, which is seldom there, or a claim that holds or waits when
+ * its turn comes. Without the latter, hardly anything would ever be granted.
+ */
+const aimArbitrary = fc.constantFrom("held" as const, "held" as const, "queue" as const);
+
+const drawnOperationArbitrary = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
+  { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
+);
+
 const operationsArbitrary = (most: number) =>
-  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 1, 2), rawOperationArbitrary), {
+  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary), {
     minLength: 1,
     maxLength: most,
+    size: "max",
   });
 
 const afterUsArbitrary = fc.oneof(
@@ -66,6 +76,7 @@ const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>) =>
 
 const fewArbitrary = fc.constantFrom(undefined, undefined, 1, 3, 7);
 
+type DrawnOperation = typeof drawnOperationArbitrary extends fc.Arbitrary<infer Value> ? Value : never;
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
 interface Drawn extends Pick<History, "few" | "maxWaiters"> {
@@ -73,17 +84,22 @@ interface Drawn extends Pick<History, "few" | "maxWaiters"> {
   readonly rounds: readonly DrawnRound[];
 }
 
+/** Fewer ids and longer lives, so that more of what is renewed and released is there. */
+const usualSceneArbitrary = fc
+  .tuple(sceneArbitrary, fc.constantFrom(3, 6, 12, 26), fc.constantFrom(5_000, 1_000, 100, 20))
+  .map(([scene, ids, ttlMs]) => ({ ...scene, ids, ttlMs }));
+
 /** Some claims on three keys, with all that can happen to them. */
 const usualArbitrary = fc.record({
   few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constantFrom(1_000, 30, 9, 2, 0), fc.constantFrom(1_000, 1_000, 9)),
-  scenes: fc.array(sceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
+  scenes: fc.array(usualSceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
   rounds: fc.array(
     roundArbitrary(
       fc.oneof(
         { weight: 6, arbitrary: operationsArbitrary(1) },
         { weight: 4, arbitrary: operationsArbitrary(4) },
-        { weight: 1, arbitrary: operationsArbitrary(40) },
+        { weight: 1, arbitrary: operationsArbitrary(30) },
       ),
     ),
     { maxLength: 90, size: "max" },
@@ -97,7 +113,7 @@ const crowdArbitrary = fc.record({
   scenes: fc
     .record({
       palette: fc.nat(4),
-      ids: fc.constant(500),
+      ids: fc.constant(300),
       maxWaiters: fc.constant(0),
       ttlMs: fc.constantFrom(400, 6_000),
     })
@@ -110,17 +126,37 @@ export const historyArbitrary: fc.Arbitrary<History> = fc
   .map(resolveHistory);
 
 function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
-  const resolveRound = ({ afterUs, does, client, operations }: DrawnRound): Round => ({
-    afterUs,
-    does,
-    client,
-    operations: operations.map(([index, raw]) => {
+  // The machine runs along, for what is aimed at its claims.
+  const machine = new MachinePartition();
+  let us = 0;
+  const resolveRound = ({ afterUs, does, client, operations }: DrawnRound): Round => {
+    us = Math.max(0, us + afterUs);
+    if (does === "forget data") machine.forget();
+    const resolved = operations.map(([index, drawn]): KeyOperation => {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
       const key = KEYS[index % scenes.length]!;
-      return { key, operation: resolveOperation(raw, scene, key) };
-    }),
-  });
+      const operation = aimed(machine.records.get(key), drawn, resolveOperation(drawn.raw, scene, key));
+      if (does === "batch") machine.apply([{ key, operation }], us);
+      return { key, operation };
+    });
+    return { afterUs, does, client, operations: resolved };
+  };
   return { few, maxWaiters, rounds: rounds.map(resolveRound) };
+}
+
+function aimed(
+  record: LockRecord | undefined,
+  { raw, aim }: DrawnOperation,
+  operation: Operation,
+): Operation {
+  if (aim === undefined || (operation.does !== "renew" && operation.does !== "release")) return operation;
+  const claims = record?.[aim] ?? [];
+  const claim = claims[raw.who.number % claims.length];
+  if (claim === undefined) return operation;
+  const { ref } = operation;
+  const token = ref.token === undefined || raw.who.takeover ? {} : { token: claim.token };
+  // Whoever the former holder of a forsaken lease was, it has no token any more.
+  return { ...operation, ref: { ...ref, id: claim.id, ...(token.token === "" ? {} : token) } };
 }
 
 export function sayOperation({ key, operation }: KeyOperation): string {

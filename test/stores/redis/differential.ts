@@ -12,12 +12,11 @@ import { Channels } from "./channels.ts";
 import {
   type History,
   historyArbitrary,
-  type KeyOperation,
   OWNERS,
   type Round,
   sayOperation,
 } from "./differential-histories.ts";
-import { type Grant, MachinePartition } from "./machine-partition.ts";
+import { type Grant, type KeyOperation, MachinePartition } from "./machine-partition.ts";
 import { assertKeys } from "./partition-keys.ts";
 import { PRODUCTION_FEW, TimedClient, timedScript } from "./timed-script.ts";
 
