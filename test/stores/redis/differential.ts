@@ -75,8 +75,7 @@ export class Differential {
     try {
       await scene.play();
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      throw new Error(`${scene.story}\n${reason}`, { cause: error });
+      throw new Error(`${scene.story}\n${reasonOf(error)}`, { cause: error });
     }
   }
 
@@ -151,7 +150,7 @@ class Scene {
   }
 
   async #playRound(round: Round): Promise<void> {
-    const at = `+${(this.#us - START_US) / 1_000} ms`;
+    const at = `At ${(this.#us - START_US) / 1_000} ms`;
     if (round.does === "batch") return this.#playBatch(round, at);
     this.#lines.push(`${at}, the server has to ${round.does}`);
     this.#count(round.does);
@@ -175,7 +174,9 @@ class Scene {
 
     const callsBefore = this.#client.calls;
     const actual = await this.#ask(this.#stores[client]!, operations);
-    for (const [index, answer] of answers.entries()) equal("the last answer", actual[index], answer);
+    for (const [index, operation] of operations.entries()) {
+      equal(`the answer to ${sayOperation(operation)}`, actual[index], answers[index]);
+    }
     const calls = this.#client.calls - callsBefore;
     if (calls > 1 && this.#scriptKnown) throw new Error(`One batch took ${calls} calls.`);
     this.#scriptKnown = true;
@@ -235,6 +236,12 @@ async function ask(store: Store, { key, operation }: KeyOperation): Promise<unkn
     case "describe":
       return (await store.look({ key, maxClaims: operation.maxClaims })).keys[0];
   }
+}
+
+/** With what the server itself said, where it refused a call. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : `${error.message}\n${reasonOf(error.cause)}`;
 }
 
 function inOrder(grants: readonly Grant[]): readonly string[] {
