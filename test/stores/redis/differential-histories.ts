@@ -19,6 +19,9 @@ export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
 
+/** When histories begin. Redis drops keys by its own clock, so it must be in the future for good. */
+export const START_US = Date.UTC(2100, 0) * 1_000;
+
 /** What happens at one moment: a batch of operations, or the server forgets its data or its scripts. */
 export interface Round {
   /** How far the server's clock has moved since the round before, forwards or back. */
@@ -44,7 +47,7 @@ export interface History {
 const aimArbitrary = fc.constantFrom("held" as const, "held" as const, "queue" as const);
 
 const drawnOperationArbitrary = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
+  { weight: 2, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
   { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
 );
 
@@ -55,17 +58,23 @@ const operationsArbitrary = (most: number) =>
     size: "max",
   });
 
-const afterUsArbitrary = fc.oneof(
-  {
-    weight: 60,
-    arbitrary: momentArbitrary.map(({ afterMs, stampBy }) => afterMs * 1_000 + stampBy),
-  },
-  { weight: 1, arbitrary: fc.constantFrom(-3_000_000, 4_000_000) },
-);
+/** How far time moves on its own, or which claim's expiry it moves to, give or take a tick: where rules go wrong. */
+const drawnTimeArbitrary = (calm: number) =>
+  fc.oneof(
+    {
+      weight: calm,
+      arbitrary: momentArbitrary.map(({ afterMs, stampBy }) => ({ us: afterMs * 1_000 + stampBy })),
+    },
+    { weight: 1, arbitrary: fc.constantFrom({ us: -3_000_000 }, { us: 4_000_000 }) },
+    {
+      weight: 6,
+      arbitrary: fc.record({ claim: fc.nat(9_999), ticks: fc.constantFrom(0, 0, -1, 1) }),
+    },
+  );
 
-const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>) =>
+const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm: number) =>
   fc.record({
-    afterUs: afterUsArbitrary,
+    time: drawnTimeArbitrary(calm),
     does: fc.oneof(
       { weight: 100, arbitrary: fc.constant("batch" as const) },
       { weight: 1, arbitrary: fc.constantFrom("forget data" as const, "forget scripts" as const) },
@@ -101,12 +110,13 @@ const usualArbitrary = fc.record({
         { weight: 4, arbitrary: operationsArbitrary(4) },
         { weight: 1, arbitrary: operationsArbitrary(30) },
       ),
+      60,
     ),
     { maxLength: 90, size: "max" },
   ),
 });
 
-/** Hundreds of claims on one key. */
+/** Hundreds of claims on one key, and time that lets them gather. */
 const crowdArbitrary = fc.record({
   few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constant(1_000), fc.constantFrom(1_000, 100)),
@@ -115,22 +125,27 @@ const crowdArbitrary = fc.record({
       palette: fc.nat(4),
       ids: fc.constant(300),
       maxWaiters: fc.constant(0),
-      ttlMs: fc.constantFrom(400, 6_000),
+      ttlMs: fc.constantFrom(1_000, 20_000),
     })
     .map((scene) => [scene]),
-  rounds: fc.array(roundArbitrary(operationsArbitrary(60)), { minLength: 10, maxLength: 40, size: "max" }),
+  rounds: fc.array(roundArbitrary(operationsArbitrary(60), 600), {
+    minLength: 10,
+    maxLength: 40,
+    size: "max",
+  }),
 });
 
 export const historyArbitrary: fc.Arbitrary<History> = fc
-  .noBias(fc.oneof({ weight: 20, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
+  .noBias(fc.oneof({ weight: 12, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
   .map(resolveHistory);
 
 function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
   // The machine runs along, for what is aimed at its claims.
   const machine = new MachinePartition();
-  let us = 0;
-  const resolveRound = ({ afterUs, does, client, operations }: DrawnRound): Round => {
-    us = Math.max(0, us + afterUs);
+  let us = START_US;
+  const resolveRound = ({ time, does, client, operations }: DrawnRound): Round => {
+    const afterUs = "us" in time ? time.us : usToExpiry(machine, time, us);
+    us += afterUs;
     if (does === "forget data") machine.forget();
     const resolved = operations.map(([index, drawn]): KeyOperation => {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
@@ -144,6 +159,12 @@ function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
   return { few, maxWaiters, rounds: rounds.map(resolveRound) };
 }
 
+function usToExpiry(machine: MachinePartition, time: { claim: number; ticks: number }, us: number): number {
+  const claims = [...machine.records.values()].flatMap(({ held, queue }) => [...held, ...queue]);
+  const claim = claims[time.claim % claims.length];
+  return claim === undefined ? 0 : (claim.expiresAtMs + time.ticks) * 1_000 - us;
+}
+
 function aimed(
   record: LockRecord | undefined,
   { raw, aim }: DrawnOperation,
@@ -153,10 +174,10 @@ function aimed(
   const claims = record?.[aim] ?? [];
   const claim = claims[raw.who.number % claims.length];
   if (claim === undefined) return operation;
-  const { ref } = operation;
-  const token = ref.token === undefined || raw.who.takeover ? {} : { token: claim.token };
-  // Whoever the former holder of a forsaken lease was, it has no token any more.
-  return { ...operation, ref: { ...ref, id: claim.id, ...(token.token === "" ? {} : token) } };
+  const ref = { ...operation.ref, id: claim.id };
+  // A claim that nobody owns any more has no token to ask with.
+  if (ref.token === undefined || raw.who.takeover || claim.token === "") return { ...operation, ref };
+  return { ...operation, ref: { ...ref, token: claim.token } };
 }
 
 export function sayOperation({ key, operation }: KeyOperation): string {

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";
-import { Differential, findDifference } from "./differential.ts";
+import { findDifference } from "./difference-search.ts";
+import { Differential } from "./differential.ts";
 import { scriptMutants } from "./script-mutants.ts";
 
 /** As many as `npm test` plays, always the same. */
