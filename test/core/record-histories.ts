@@ -66,6 +66,14 @@ const whoArbitrary = fc.record({
   takeover: fc.nat(3).map((roll) => roll === 3),
 });
 
+/** A heartbeat or a release. */
+export const rawReferenceArbitrary = fc.record({
+  does: fc.constantFrom("renew" as const, "release" as const),
+  who: whoArbitrary,
+  asAdministrator: fc.nat(4).map((roll) => roll === 4),
+  ttlFactor: fc.constantFrom(undefined, undefined, 0.5, 3),
+});
+
 /** What any store can be asked for. Resolved in a scene, it is an {@link Operation}. */
 export const rawOperationArbitrary = fc.oneof(
   {
@@ -80,15 +88,7 @@ export const rawOperationArbitrary = fc.oneof(
       label: fc.constantFrom("", "", "x", 'é"\\😀'),
     }),
   },
-  {
-    weight: 5,
-    arbitrary: fc.record({
-      does: fc.constantFrom("renew" as const, "release" as const),
-      who: whoArbitrary,
-      asAdministrator: fc.nat(4).map((roll) => roll === 4),
-      ttlFactor: fc.constantFrom(undefined, undefined, 0.5, 3),
-    }),
-  },
+  { weight: 5, arbitrary: rawReferenceArbitrary },
   {
     weight: 1,
     arbitrary: fc.record({

@@ -4,7 +4,8 @@
  */
 import { parseArgs } from "node:util";
 import { startRedis } from "../../engines/redis.ts";
-import { Differential, findDifference } from "./differential.ts";
+import { findDifference } from "./difference-search.ts";
+import { Differential } from "./differential.ts";
 
 const { values } = parseArgs({
   options: {

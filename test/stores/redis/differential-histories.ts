@@ -1,14 +1,17 @@
 /** Random histories of a whole partition: batches of operations on several keys, by two clients. */
 import fc from "fast-check";
+import type { LockRecord } from "../../../src/core/record.ts";
 import {
   momentArbitrary,
   type Operation,
   rawOperationArbitrary,
+  rawReferenceArbitrary,
   resolveOperation,
   type Scene,
   say,
   sceneArbitrary,
 } from "../../core/record-histories.ts";
+import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 
 /** Names that a script could trip over. */
 export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
@@ -16,10 +19,8 @@ export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
 
-export interface KeyOperation {
-  readonly key: string;
-  readonly operation: Operation;
-}
+/** When histories begin. Redis drops keys by its own clock, so it must be in the future for good. */
+export const START_US = Date.UTC(2100, 0) * 1_000;
 
 /** What happens at one moment: a batch of operations, or the server forgets its data or its scripts. */
 export interface Round {
@@ -39,23 +40,41 @@ export interface History {
   readonly rounds: readonly Round[];
 }
 
-const operationsArbitrary = (most: number) =>
-  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 1, 2), rawOperationArbitrary), {
-    minLength: 1,
-    maxLength: most,
-  });
+/**
+ * Whom a heartbeat or a release is about: an id at random, which is seldom there, or a claim that holds or waits when
+ * its turn comes. Without the latter, hardly anything would ever be granted.
+ */
+const aimArbitrary = fc.constantFrom("held" as const, "held" as const, "queue" as const);
 
-const afterUsArbitrary = fc.oneof(
-  {
-    weight: 60,
-    arbitrary: momentArbitrary.map(({ afterMs, stampBy }) => afterMs * 1_000 + stampBy),
-  },
-  { weight: 1, arbitrary: fc.constantFrom(-3_000_000, 4_000_000) },
+const drawnOperationArbitrary = fc.oneof(
+  { weight: 2, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
+  { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
 );
 
-const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>) =>
+const operationsArbitrary = (most: number) =>
+  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary), {
+    minLength: 1,
+    maxLength: most,
+    size: "max",
+  });
+
+/** How far time moves on its own, or which claim's expiry it moves to, give or take a tick: where rules go wrong. */
+const drawnTimeArbitrary = (calm: number) =>
+  fc.oneof(
+    {
+      weight: calm,
+      arbitrary: momentArbitrary.map(({ afterMs, stampBy }) => ({ us: afterMs * 1_000 + stampBy })),
+    },
+    { weight: 1, arbitrary: fc.constantFrom({ us: -3_000_000 }, { us: 4_000_000 }) },
+    {
+      weight: 6,
+      arbitrary: fc.record({ claim: fc.nat(9_999), ticks: fc.constantFrom(0, 0, -1, 1) }),
+    },
+  );
+
+const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm: number) =>
   fc.record({
-    afterUs: afterUsArbitrary,
+    time: drawnTimeArbitrary(calm),
     does: fc.oneof(
       { weight: 100, arbitrary: fc.constant("batch" as const) },
       { weight: 1, arbitrary: fc.constantFrom("forget data" as const, "forget scripts" as const) },
@@ -66,6 +85,7 @@ const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>) =>
 
 const fewArbitrary = fc.constantFrom(undefined, undefined, 1, 3, 7);
 
+type DrawnOperation = typeof drawnOperationArbitrary extends fc.Arbitrary<infer Value> ? Value : never;
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
 interface Drawn extends Pick<History, "few" | "maxWaiters"> {
@@ -73,54 +93,91 @@ interface Drawn extends Pick<History, "few" | "maxWaiters"> {
   readonly rounds: readonly DrawnRound[];
 }
 
+/** Fewer ids and longer lives, so that more of what is renewed and released is there. */
+const usualSceneArbitrary = fc
+  .tuple(sceneArbitrary, fc.constantFrom(3, 6, 12, 26), fc.constantFrom(5_000, 1_000, 100, 20))
+  .map(([scene, ids, ttlMs]) => ({ ...scene, ids, ttlMs }));
+
 /** Some claims on three keys, with all that can happen to them. */
 const usualArbitrary = fc.record({
   few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constantFrom(1_000, 30, 9, 2, 0), fc.constantFrom(1_000, 1_000, 9)),
-  scenes: fc.array(sceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
+  scenes: fc.array(usualSceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
   rounds: fc.array(
     roundArbitrary(
       fc.oneof(
         { weight: 6, arbitrary: operationsArbitrary(1) },
         { weight: 4, arbitrary: operationsArbitrary(4) },
-        { weight: 1, arbitrary: operationsArbitrary(40) },
+        { weight: 1, arbitrary: operationsArbitrary(30) },
       ),
+      60,
     ),
     { maxLength: 90, size: "max" },
   ),
 });
 
-/** Hundreds of claims on one key. */
+/** Hundreds of claims on one key, and time that lets them gather. */
 const crowdArbitrary = fc.record({
   few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constant(1_000), fc.constantFrom(1_000, 100)),
   scenes: fc
     .record({
       palette: fc.nat(4),
-      ids: fc.constant(500),
+      ids: fc.constant(300),
       maxWaiters: fc.constant(0),
-      ttlMs: fc.constantFrom(400, 6_000),
+      ttlMs: fc.constantFrom(1_000, 20_000),
     })
     .map((scene) => [scene]),
-  rounds: fc.array(roundArbitrary(operationsArbitrary(60)), { minLength: 10, maxLength: 40, size: "max" }),
+  rounds: fc.array(roundArbitrary(operationsArbitrary(60), 600), {
+    minLength: 10,
+    maxLength: 40,
+    size: "max",
+  }),
 });
 
 export const historyArbitrary: fc.Arbitrary<History> = fc
-  .noBias(fc.oneof({ weight: 20, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
+  .noBias(fc.oneof({ weight: 12, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
   .map(resolveHistory);
 
 function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
-  const resolveRound = ({ afterUs, does, client, operations }: DrawnRound): Round => ({
-    afterUs,
-    does,
-    client,
-    operations: operations.map(([index, raw]) => {
+  // The machine runs along, for what is aimed at its claims.
+  const machine = new MachinePartition();
+  let us = START_US;
+  const resolveRound = ({ time, does, client, operations }: DrawnRound): Round => {
+    const afterUs = "us" in time ? time.us : usToExpiry(machine, time, us);
+    us += afterUs;
+    if (does === "forget data") machine.forget();
+    const resolved = operations.map(([index, drawn]): KeyOperation => {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
       const key = KEYS[index % scenes.length]!;
-      return { key, operation: resolveOperation(raw, scene, key) };
-    }),
-  });
+      const operation = aimed(machine.records.get(key), drawn, resolveOperation(drawn.raw, scene, key));
+      if (does === "batch") machine.apply([{ key, operation }], us);
+      return { key, operation };
+    });
+    return { afterUs, does, client, operations: resolved };
+  };
   return { few, maxWaiters, rounds: rounds.map(resolveRound) };
+}
+
+function usToExpiry(machine: MachinePartition, time: { claim: number; ticks: number }, us: number): number {
+  const claims = [...machine.records.values()].flatMap(({ held, queue }) => [...held, ...queue]);
+  const claim = claims[time.claim % claims.length];
+  return claim === undefined ? 0 : (claim.expiresAtMs + time.ticks) * 1_000 - us;
+}
+
+function aimed(
+  record: LockRecord | undefined,
+  { raw, aim }: DrawnOperation,
+  operation: Operation,
+): Operation {
+  if (aim === undefined || (operation.does !== "renew" && operation.does !== "release")) return operation;
+  const claims = record?.[aim] ?? [];
+  const claim = claims[raw.who.number % claims.length];
+  if (claim === undefined) return operation;
+  const ref = { ...operation.ref, id: claim.id };
+  // A claim that nobody owns any more has no token to ask with.
+  if (ref.token === undefined || raw.who.takeover || claim.token === "") return { ...operation, ref };
+  return { ...operation, ref: { ...ref, token: claim.token } };
 }
 
 export function sayOperation({ key, operation }: KeyOperation): string {

@@ -1,8 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";
-import { Differential, findDifference } from "./differential.ts";
+import { findDifference } from "./difference-search.ts";
+import { Differential } from "./differential.ts";
 
-const OPERATIONS = 20_000;
+/** The same in every run, which is known to meet all cases, and some that nobody has played before. */
+const searches = [
+  { seed: 1, operations: 20_000 },
+  { seed: Math.floor(Math.random() * 1_000_000_000), operations: 10_000 },
+];
 
 /** What must have happened often for the comparison to mean anything. */
 const cases = [
@@ -38,14 +43,13 @@ afterAll(() => server.stop());
 
 test("redis: the script answers every history as the record machine does", { timeout: 180_000 }, async () => {
   const differential = await Differential.open(server.port);
-  const seed = Math.floor(Math.random() * 1_000_000_000);
-  const found = await findDifference(differential, { seed, operations: OPERATIONS });
-  differential.close();
-  if (found !== undefined) {
-    throw new Error(
-      `(npm run differential -- --seed ${found.seed} --path ${found.path} repeats this)\n${found.story}`,
-    );
+  for (const search of searches) {
+    const found = await findDifference(differential, search);
+    if (found === undefined) continue;
+    const again = `npm run differential -- --seed ${found.seed} --path ${found.path}`;
+    throw new Error(`(${again} repeats this)\n${found.story}`);
   }
-  expect(differential.operations).toBeGreaterThanOrEqual(OPERATIONS);
+  differential.close();
+  expect(differential.operations).toBeGreaterThanOrEqual(30_000);
   for (const name of cases) expect.soft(differential.seen.get(name) ?? 0, name).toBeGreaterThan(10);
 });

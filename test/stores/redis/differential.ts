@@ -3,30 +3,19 @@
  * answer, who is told of which grant and how, and which keys are left in Redis.
  */
 import { inspect, isDeepStrictEqual } from "node:util";
-import fc from "fast-check";
 import { Redis } from "ioredis";
 import type { Store } from "../../../src/core/store.ts";
 import { redisStore } from "../../../src/stores/redis/index.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 import { Channels } from "./channels.ts";
-import {
-  type History,
-  historyArbitrary,
-  type KeyOperation,
-  OWNERS,
-  type Round,
-  sayOperation,
-} from "./differential-histories.ts";
-import { type Grant, MachinePartition } from "./machine-partition.ts";
+import { type History, OWNERS, type Round, START_US, sayOperation } from "./differential-histories.ts";
+import { type Grant, type KeyOperation, MachinePartition } from "./machine-partition.ts";
 import { assertKeys } from "./partition-keys.ts";
 import { PRODUCTION_FEW, TimedClient, timedScript } from "./timed-script.ts";
 
-/** When histories begin. Redis drops keys by its own clock, so it must be in the future for good. */
-const START_US = Date.UTC(2100, 0) * 1_000;
-
 /**
- * The script lets Redis drop a key a second after its last claim has expired. A history that takes longer than that
- * while its own clock stands still proves nothing, and is played again.
+ * The script lets Redis drop a key a second after its last claim has expired. A difference in a history that took
+ * longer than that, while its own clock stood still, proves nothing, and the history is played again.
  */
 const LONGEST_MS = 900;
 const ATTEMPTS = 5;
@@ -63,21 +52,19 @@ export class Differential {
     for (let attempt = 1; ; attempt++) {
       const startedMs = performance.now();
       const failure = await this.#playOnce(history).catch((error: Error) => error);
-      if (performance.now() - startedMs > LONGEST_MS && attempt < ATTEMPTS) continue;
-      if (failure !== undefined) throw failure;
-      return;
+      if (failure === undefined) return;
+      if (performance.now() - startedMs < LONGEST_MS || attempt === ATTEMPTS) throw failure;
     }
   }
 
   async #playOnce(history: History): Promise<void> {
     const script = timedScript(this.#script, history.few);
-    const scene = new Scene(this.#redis, this.#channels, history, script, this.#count);
+    const playing = new Playing(this.#redis, this.#channels, history, script, this.#count);
     await this.#redis.flushall();
     try {
-      await scene.play();
+      await playing.play();
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      throw new Error(`${scene.story}\n${reason}`, { cause: error });
+      throw new Error(`${playing.story}\n${reasonOf(error)}`, { cause: error });
     }
   }
 
@@ -87,8 +74,22 @@ export class Differential {
   };
 }
 
+/** A round that was played, and what the machine answered. */
+interface Played {
+  readonly us: number;
+  readonly round: Round;
+  readonly answers: readonly unknown[];
+}
+
+/** What a batch should publish, and what it did. */
+interface Published {
+  readonly at: string;
+  readonly expected: readonly Grant[];
+  readonly actual: Promise<readonly Grant[]>;
+}
+
 /** One history on its way. */
-class Scene {
+class Playing {
   readonly #redis: Redis;
   readonly #channels: Channels;
   readonly #history: History;
@@ -97,10 +98,8 @@ class Scene {
   readonly #stores: readonly Store[];
   readonly #machine = new MachinePartition();
   readonly #told: Grant[] = [];
-  /** What each round should publish, and what it did. */
-  readonly #published: { readonly expected: readonly Grant[]; readonly actual: Promise<readonly Grant[]> }[] =
-    [];
-  readonly #lines: string[] = [];
+  readonly #played: Played[] = [];
+  readonly #published: Published[] = [];
   #us = START_US;
   #latestUs = START_US;
   #scriptKnown = false;
@@ -132,7 +131,7 @@ class Scene {
   get story(): string {
     const { few, maxWaiters } = this.#history;
     const setting = `A record is spread from ${few ?? PRODUCTION_FEW} claims on; the clients allow ${maxWaiters.join(" and ")} waiters.`;
-    return [setting, ...this.#lines].join("\n");
+    return [setting, ...this.#played.map(sayRound)].join("\n");
   }
 
   async play(): Promise<void> {
@@ -146,15 +145,14 @@ class Scene {
       if (index % ROUNDS_PER_LOOK === 0) await this.#checkKeys();
     }
     await this.#checkKeys();
-    for (const [index, { expected, actual }] of this.#published.entries()) {
-      equal(`what batch ${index + 1} published`, inOrder(await actual), inOrder(expected));
+    for (const { at, expected, actual } of this.#published) {
+      equal(`what was published ${at}`, inOrder(await actual), inOrder(expected));
     }
   }
 
   async #playRound(round: Round): Promise<void> {
-    const at = `+${(this.#us - START_US) / 1_000} ms`;
-    if (round.does === "batch") return this.#playBatch(round, at);
-    this.#lines.push(`${at}, the server has to ${round.does}`);
+    if (round.does === "batch") return this.#playBatch(round);
+    this.#played.push({ us: this.#us, round, answers: [] });
     this.#count(round.does);
     if (round.does === "forget scripts") {
       await this.#redis.script("FLUSH");
@@ -165,18 +163,18 @@ class Scene {
     }
   }
 
-  async #playBatch({ client, operations }: Round, at: string): Promise<void> {
+  async #playBatch(round: Round): Promise<void> {
+    const { client, operations } = round;
     const { answers, grants } = this.#machine.apply(operations, this.#us);
-    this.#lines.push(`${at}, batch ${this.#published.length + 1}, client ${client + 1}:`);
-    for (const [index, operation] of operations.entries()) {
-      this.#lines.push(`    ${sayOperation(operation)} → ${inline(answers[index])}`);
-    }
+    this.#played.push({ us: this.#us, round, answers });
     this.#countBatch(operations, answers);
     const own = (grant: Grant) => (OWNERS[client] as readonly string[]).includes(grant.owner);
 
     const callsBefore = this.#client.calls;
     const actual = await this.#ask(this.#stores[client]!, operations);
-    for (const [index, answer] of answers.entries()) equal("the last answer", actual[index], answer);
+    for (const [index, operation] of operations.entries()) {
+      equal(`the answer to ${sayOperation(operation)}`, actual[index], answers[index]);
+    }
     const calls = this.#client.calls - callsBefore;
     if (calls > 1 && this.#scriptKnown) throw new Error(`One batch took ${calls} calls.`);
     this.#scriptKnown = true;
@@ -184,7 +182,7 @@ class Scene {
     const told = this.#told.splice(0);
     equal("what the client itself was told", inOrder(told), inOrder(grants.filter(own)));
     const expected = grants.filter((grant) => !own(grant));
-    this.#published.push({ expected, actual: this.#channels.mark() });
+    this.#published.push({ at: sayTime(this.#us), expected, actual: this.#channels.mark() });
     for (const _ of told) this.#count("grant in the reply");
     for (const _ of expected) this.#count("grant published");
   }
@@ -238,6 +236,24 @@ async function ask(store: Store, { key, operation }: KeyOperation): Promise<unkn
   }
 }
 
+function sayRound({ us, round: { does, client, operations }, answers }: Played): string {
+  if (does !== "batch") return `${sayTime(us)}, the server has to ${does}`;
+  const lines = operations.map(
+    (operation, index) => `    ${sayOperation(operation)} → ${inline(answers[index])}`,
+  );
+  return [`${sayTime(us)}, client ${client + 1}:`, ...lines].join("\n");
+}
+
+function sayTime(us: number): string {
+  return `at ${(us - START_US) / 1_000} ms`;
+}
+
+/** With what the server itself said, where it refused a call. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : `${error.message}\n${reasonOf(error.cause)}`;
+}
+
 function inOrder(grants: readonly Grant[]): readonly string[] {
   return grants.map(({ key, id, owner }) => JSON.stringify([key, id, owner])).sort();
 }
@@ -251,42 +267,4 @@ function equal(what: string, actual: unknown, expected: unknown): void {
 
 function inline(value: unknown): string {
   return inspect(value, { depth: 5, breakLength: Number.POSITIVE_INFINITY, maxArrayLength: 20 });
-}
-
-/** How many histories are drawn from one seed. */
-const HISTORIES_PER_SEED = 25;
-
-export interface Found {
-  readonly seed: number;
-  /** Leads from the seed to the history, shrunk. */
-  readonly path: string;
-  readonly story: string;
-}
-
-export interface SearchOptions {
-  readonly seed: number;
-  /** How many operations to play at the least. */
-  readonly operations: number;
-  /** Where to go on from; then nothing else is played. */
-  readonly path?: string;
-  readonly shrink?: boolean;
-}
-
-/** Plays random histories, until there was a difference or enough of them. */
-export async function findDifference(
-  differential: Differential,
-  { seed, operations, path, shrink = true }: SearchOptions,
-): Promise<Found | undefined> {
-  const property = fc.asyncProperty(historyArbitrary, (history) => differential.play(history));
-  const until = differential.operations + operations;
-  for (let next = seed; differential.operations < until; next++) {
-    const replayed = path === undefined ? { numRuns: HISTORIES_PER_SEED } : { numRuns: 1, path };
-    const result = await fc.check(property, { seed: next, endOnFailure: !shrink, ...replayed });
-    if (result.failed) {
-      const story = result.errorInstance instanceof Error ? result.errorInstance.message : "";
-      return { seed: next, path: result.counterexamplePath ?? "", story };
-    }
-    if (path !== undefined) return undefined;
-  }
-  return undefined;
 }

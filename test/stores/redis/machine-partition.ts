@@ -12,7 +12,11 @@ import {
 } from "../../../src/core/record.ts";
 import { describe } from "../../../src/core/record-view.ts";
 import type { Operation } from "../../core/record-histories.ts";
-import type { KeyOperation } from "./differential-histories.ts";
+
+export interface KeyOperation {
+  readonly key: string;
+  readonly operation: Operation;
+}
 
 /** A grant of which its owner is told. */
 export interface Grant {

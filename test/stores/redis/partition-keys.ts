@@ -12,6 +12,9 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return found`;
 
+/** Between the real time and that of the histories. */
+const FAR_MS = 10 * 365 * 86_400_000;
+
 /** `latestMs` is the latest time at which a key may have been written, on the clock of the history. */
 export async function assertKeys(
   redis: Redis,
@@ -29,12 +32,20 @@ export async function assertKeys(
     const record = records.get(name);
     if (record === undefined) throw new Error(`Redis has ${key}, of a record that has no claim.`);
     if (kind === "lock") locks.add(name);
-    const claims = [...record.held, ...record.queue];
-    const neededMs = claims.reduce((most, claim) => Math.max(most, claim.expiresAtMs - latestMs), 1);
-    if (ttlMs < neededMs)
-      throw new Error(`Redis keeps ${key} for ${ttlMs} ms, and it is needed for ${neededMs}.`);
+    assertKept(key, ttlMs, record, latestMs);
   }
   for (const name of records.keys()) {
     if (!locks.has(name)) throw new Error(`Redis has no record of ${name}, which has claims.`);
   }
+}
+
+/** A key must be there for as long as its last claim is. */
+function assertKept(key: string, ttlMs: number, record: LockRecord, latestMs: number): void {
+  if (ttlMs < 0) throw new Error(`Redis has ${key} without a time to live.`);
+  const lastMs = Math.max(...[...record.held, ...record.queue].map((claim) => claim.expiresAtMs));
+  // Where the script named a point in time, it did so on the clock of the history.
+  const keptMs = ttlMs > FAR_MS ? Date.now() + ttlMs - latestMs : ttlMs;
+  const neededMs = lastMs - latestMs;
+  if (keptMs < neededMs)
+    throw new Error(`Redis keeps ${key} for ${keptMs} ms, and it is needed for ${neededMs}.`);
 }
