@@ -26,7 +26,8 @@
  *
  * A lock key is a string in one of two forms. Held by one claim alone, it is that claim, and most operations are two
  * commands. Otherwise it says that the record is spread over a hash of claims and sorted sets by expiry, limit and turn,
- * of which each operation touches O(log n). A record that was spread stays so until nobody has or wants the key.
+ * of which each operation touches O(log n). A record that was spread stays so until nobody has or wants the key,
+ * so a lone holder is one that was never taken over.
  */
 export const SCRIPT = `
 local ID, TOKEN, WEIGHT, LIMIT, PRIORITY, TTL, OWNER, INFO, APPLICATION = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -264,7 +265,8 @@ local function make_rules()
     end
     local shown_held, weight = show(held, op[3], by_fence)
     local shown_waiting = show(waiting, op[3], by_turn)
-    return { record.fence, #held, weight, #waiting, shown_held, shown_waiting }
+    local fence = #claims > 0 and record.fence or 0
+    return { fence, #held, weight, #waiting, shown_held, shown_waiting }
   end
 
   -- Records, from either form. Whatever changes one makes it a spread one.
@@ -284,14 +286,14 @@ local function make_rules()
     }
     local text = call('GET', key)
     if text then
-      local first, second, third, fourth, fifth, sixth, seventh = unpack(text)
+      local first, second, third, fourth, fifth, sixth = unpack(text)
       if first == SPREAD then
         record.fence, record.arrivals, record.weight, record.last = second, third, fourth, fifth
       else
         local terms = terms_of(fourth)
         record.fence, record.arrivals = first, 1
         record.lone = { second, third, terms[2], terms[3], terms[4], terms[1], terms[5], terms[6], terms[7],
-          0, first, fifth, sixth, seventh }
+          0, first, fifth, sixth, 0 }
       end
     end
     return record
@@ -353,9 +355,9 @@ end
 local function apply_alone(op)
   local verb, key = op[1], KEYS[op[2]]
   local text = call('GET', key)
-  local fence, id, token, terms_text, acquired, expires, promised
+  local fence, id, token, terms_text, acquired, expires
   if text then
-    fence, id, token, terms_text, acquired, expires, promised = unpack(text)
+    fence, id, token, terms_text, acquired, expires = unpack(text)
     if fence == SPREAD then return nil end
     if expires <= now then
       if verb ~= 1 then call('DEL', key) end
@@ -366,7 +368,7 @@ local function apply_alone(op)
     if not text then
       local terms = terms_of(ARGV[op[6]])
       fence = next_fence(0)
-      call('SET', key, pack(fence, op[3], op[4], ARGV[op[6]], now, now + terms[1], 0), 'PX', terms.kept)
+      call('SET', key, pack(fence, op[3], op[4], ARGV[op[6]], now, now + terms[1]), 'PX', terms.kept)
       return { 1, fence, now, terms[1] }
     end
     if op[5] == 1 or id == op[3] then return nil end
@@ -377,7 +379,6 @@ local function apply_alone(op)
   local known = text and id == op[3]
   if verb == 3 then
     if not known or (op[4] ~= token and op[4] ~= '') then return 0 end
-    if op[4] ~= '' and promised > now then return nil end
     call('DEL', key)
     return 1
   end
@@ -387,7 +388,7 @@ local function apply_alone(op)
   local until_ms = now + (op[5] > 0 and op[5] or terms[1])
   if until_ms > expires then
     expires = until_ms
-    call('SET', key, pack(fence, id, token, terms_text, acquired, expires, promised), 'PX', tostring(expires - now + 1000))
+    call('SET', key, pack(fence, id, token, terms_text, acquired, expires), 'PX', tostring(expires - now + 1000))
   end
   return { 1, fence, acquired, expires - now }
 end

@@ -33,8 +33,6 @@ export interface Round {
 }
 
 export interface History {
-  /** From how many claims on a record is spread over sorted sets; undefined leaves the script's own number. */
-  readonly few: number | undefined;
   /** What each client allows to wait for one key. */
   readonly maxWaiters: readonly [number, number];
   readonly rounds: readonly Round[];
@@ -83,12 +81,10 @@ const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm
     operations,
   });
 
-const fewArbitrary = fc.constantFrom(undefined, undefined, 1, 3, 7);
-
 type DrawnOperation = typeof drawnOperationArbitrary extends fc.Arbitrary<infer Value> ? Value : never;
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
-interface Drawn extends Pick<History, "few" | "maxWaiters"> {
+interface Drawn extends Pick<History, "maxWaiters"> {
   readonly scenes: readonly Scene[];
   readonly rounds: readonly DrawnRound[];
 }
@@ -100,7 +96,6 @@ const usualSceneArbitrary = fc
 
 /** Some claims on three keys, with all that can happen to them. */
 const usualArbitrary = fc.record({
-  few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constantFrom(1_000, 30, 9, 2, 0), fc.constantFrom(1_000, 1_000, 9)),
   scenes: fc.array(usualSceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
   rounds: fc.array(
@@ -118,7 +113,6 @@ const usualArbitrary = fc.record({
 
 /** Hundreds of claims on one key, and time that lets them gather. */
 const crowdArbitrary = fc.record({
-  few: fewArbitrary,
   maxWaiters: fc.tuple(fc.constant(1_000), fc.constantFrom(1_000, 100)),
   scenes: fc
     .record({
@@ -139,7 +133,7 @@ export const historyArbitrary: fc.Arbitrary<History> = fc
   .noBias(fc.oneof({ weight: 12, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
   .map(resolveHistory);
 
-function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
+function resolveHistory({ maxWaiters, scenes, rounds }: Drawn): History {
   // The machine runs along, for what is aimed at its claims.
   const machine = new MachinePartition();
   let us = START_US;
@@ -156,7 +150,7 @@ function resolveHistory({ few, maxWaiters, scenes, rounds }: Drawn): History {
     });
     return { afterUs, does, client, operations: resolved };
   };
-  return { few, maxWaiters, rounds: rounds.map(resolveRound) };
+  return { maxWaiters, rounds: rounds.map(resolveRound) };
 }
 
 function usToExpiry(machine: MachinePartition, time: { claim: number; ticks: number }, us: number): number {

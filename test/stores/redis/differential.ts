@@ -11,7 +11,7 @@ import { Channels } from "./channels.ts";
 import { type History, OWNERS, type Round, START_US, sayOperation } from "./differential-histories.ts";
 import { type Grant, type KeyOperation, MachinePartition } from "./machine-partition.ts";
 import { assertKeys } from "./partition-keys.ts";
-import { PRODUCTION_FEW, TimedClient, timedScript } from "./timed-script.ts";
+import { TimedClient, timedScript } from "./timed-script.ts";
 
 /**
  * The script lets Redis drop a key a second after its last claim has expired. A difference in a history that took
@@ -58,7 +58,7 @@ export class Differential {
   }
 
   async #playOnce(history: History): Promise<void> {
-    const script = timedScript(this.#script, history.few);
+    const script = timedScript(this.#script);
     const playing = new Playing(this.#redis, this.#channels, history, script, this.#count);
     await this.#redis.flushall();
     try {
@@ -129,8 +129,8 @@ class Playing {
 
   /** What has been done so far, for people. */
   get story(): string {
-    const { few, maxWaiters } = this.#history;
-    const setting = `A record is spread from ${few ?? PRODUCTION_FEW} claims on; the clients allow ${maxWaiters.join(" and ")} waiters.`;
+    const { maxWaiters } = this.#history;
+    const setting = `The clients allow ${maxWaiters.join(" and ")} waiters.`;
     return [setting, ...this.#played.map(sayRound)].join("\n");
   }
 
@@ -215,9 +215,7 @@ class Playing {
       this.#count("a key twice in a batch");
     for (const { held, queue } of this.#machine.records.values()) {
       const claims = held.length + queue.length;
-      this.#count(
-        claims > (this.#history.few ?? PRODUCTION_FEW) ? "a record with many" : "a record with few",
-      );
+      this.#count(claims > 8 ? "a record with many" : "a record with few");
       if (claims > 100) this.#count("a record with more than a hundred");
     }
   }

@@ -49,9 +49,6 @@ export class MachinePartition {
   apply(operations: readonly KeyOperation[], us: number): BatchOutcome {
     const grants: Grant[] = [];
     const answers = operations.map(({ key, operation }) => this.#answer(key, operation, us, grants));
-    for (const [key, record] of this.#records) {
-      if (isIdle(record)) this.#records.delete(key);
-    }
     return { answers, grants };
   }
 
@@ -78,6 +75,7 @@ export class MachinePartition {
     const answer = ask(record, operation, turn);
     tell(turn.granted);
     if (record.fence > this.#high) this.#high = record.fence;
+    if (isIdle(record)) this.#records.delete(key);
     return answer;
   }
 }

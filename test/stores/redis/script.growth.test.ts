@@ -44,7 +44,7 @@ let store: Store;
 beforeAll(async () => {
   server = await startRedis();
   redis = new Redis(server.port, "127.0.0.1");
-  const client = new TimedClient(redis, METER + timedScript(SCRIPT, undefined));
+  const client = new TimedClient(redis, METER + timedScript(SCRIPT));
   client.us = START_US;
   store = redisStore(client, { maxWaiters: 2 * CLAIMS });
 }, 120_000);
