@@ -10,7 +10,7 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
-import { randomUUID } from "node:crypto";
+import { newClaimIds } from "./claim-ids.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import {
   AcquireTimeoutError,
@@ -706,12 +706,6 @@ export class LiveClaim {
       },
     );
   }
-}
-
-/** An id that is unique and may be shown, and a token that begins with it but cannot be guessed from it. */
-export function newClaimIds(): { id: string; token: string } {
-  const token = randomUUID();
-  return { id: token.slice(0, 18), token };
 }
 
 const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());

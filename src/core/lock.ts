@@ -1,7 +1,8 @@
+import { newClaimIds } from "./claim-ids.ts";
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
-import { closedError, LiveClaim, newClaimIds, type Verdict } from "./live-claim.ts";
+import { closedError, LiveClaim, type Verdict } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
