@@ -67,6 +67,9 @@ interface Listener {
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
 
+/** Calls back at the end of the current turn, like `queueMicrotask` but without the context that Node adds to that. */
+const soon = Promise.resolve();
+
 class MemoryStore implements Store {
   readonly name = "memory";
   readonly durability = "ephemeral";
@@ -194,11 +197,9 @@ class MemoryStore implements Store {
   /** Drops the record when nothing is left of it, and tells the owners of what was granted, but not who asked. */
   #finish(entry: Entry, turn: Turn, askedId: string | undefined): void {
     if (isIdle(entry.record)) this.#drop(entry, turn);
-    if (turn.granted.length === 0) return;
-    for (const claim of turn.granted) {
+    for (let claim = turn.granted.shift(); claim !== undefined; claim = turn.granted.shift()) {
       if (claim.id !== askedId) this.#push(claim.owner, { key: entry.key, id: claim.id });
     }
-    turn.granted.length = 0;
   }
 
   #drop(entry: Entry, turn: Turn): void {
@@ -212,7 +213,7 @@ class MemoryStore implements Store {
   #push(owner: string, ref: ClaimRef): void {
     const listener = this.#listeners.get(owner);
     if (listener === undefined) return;
-    if (this.#toTell.length === 0) queueMicrotask(this.#tell);
+    if (this.#toTell.length === 0) void soon.then(this.#tell);
     if (listener.refs.length === 0) this.#toTell.push(listener);
     listener.refs.push(ref);
   }
