@@ -82,6 +82,8 @@ export type LossReason =
   | "expired"
   /** The store no longer knows the claim: it expired there, or was released by force. */
   | "gone"
+  /** Another call with the same id has taken the claim over. */
+  | "taken-over"
   /** The lease was held for `maxHoldMs`. */
   | "max-hold"
   /** The lease object was garbage-collected without having been released. */
@@ -92,6 +94,7 @@ export type LossReason =
 const lossTexts: Record<LossReason, string> = {
   expired: "no renewal was confirmed before its deadline",
   gone: "the store no longer knows it (it expired there, or was released by force)",
+  "taken-over": "another call with the same id has taken it over",
   "max-hold": "it was held for maxHoldMs",
   abandoned: "it was garbage-collected without having been released",
   closed: "the client was closed",

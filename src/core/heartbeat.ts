@@ -7,9 +7,9 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
+import { idInUseError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
-import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
@@ -116,14 +116,7 @@ export class Heartbeat {
   /** Reserves an id that the caller chose: two open claims of one id on one key would be one claim in the store. */
   reserve(request: ClaimRequest): void {
     const name = claimName(request);
-    if (this.#reserved.has(name)) {
-      throw new HoldfastError(
-        "INVALID_ARGUMENT",
-        `id "${request.id}" is in use by an open claim of this client on "${request.key}". ` +
-          "Release that one first, or ask with another id.",
-        { key: request.key },
-      );
-    }
+    if (this.#reserved.has(name)) throw idInUseError(request.key, request.id);
     this.#reserved.add(name);
   }
 
@@ -172,12 +165,7 @@ export class Heartbeat {
 
   /** Sends a heartbeat for each claim, right now. */
   renew(claims: readonly LiveClaim[], nowMs: number): void {
-    for (let from = 0; from < claims.length; from += MAX_BATCH) {
-      this.#sendRenewals(
-        from === 0 && claims.length <= MAX_BATCH ? claims : claims.slice(from, from + MAX_BATCH),
-        nowMs,
-      );
-    }
+    for (const batch of batches(claims)) this.#sendRenewals(batch, nowMs);
   }
 
   /** Whether nothing new may begin. */
@@ -261,7 +249,9 @@ export class Heartbeat {
     const refs = this.#discards;
     this.#discards = [];
     // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
-    await this.store.release(refs).catch(() => this.stats.failures++);
+    await Promise.all(
+      batches(refs).map((batch) => this.store.release(batch).catch(() => this.stats.failures++)),
+    );
   }
 
   #onGrant(refs: readonly ClaimRef[]): void {
@@ -317,6 +307,13 @@ export class Heartbeat {
     });
     this.#timer.keepAlive(this.#pending > 0);
   }
+}
+
+/** What goes out together: all of it, unless that is too much for one call. */
+function batches<T>(items: readonly T[]): readonly (readonly T[])[] {
+  if (items.length <= MAX_BATCH) return items.length === 0 ? [] : [items];
+  const count = Math.ceil(items.length / MAX_BATCH);
+  return Array.from({ length: count }, (_, nth) => items.slice(nth * MAX_BATCH, (nth + 1) * MAX_BATCH));
 }
 
 /** The name of a claim within a client. Neither part can contain a line break. */

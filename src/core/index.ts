@@ -17,7 +17,6 @@ export type {
 } from "./options.ts";
 export {
   acquire,
-  describe,
   emptyRecord,
   isIdle,
   type LockRecord,
@@ -28,6 +27,7 @@ export {
   type Turn,
 } from "./record.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
+export { describe } from "./record-view.ts";
 export * from "./store.ts";
 export {
   bounds,

@@ -88,7 +88,8 @@ export class Lease implements AsyncDisposable {
    */
   async *watch(): AsyncGenerator<LeaseState, void, void> {
     for (;;) {
-      const { version, over, state } = this.#claim;
+      // First the state: to look at it is to notice that the time is up, which changes the rest.
+      const { state, version, over } = this.#claim;
       yield state;
       if (over) return;
       if (this.#claim.version === version) await this.#claim.nextChange();

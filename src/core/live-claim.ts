@@ -10,15 +10,18 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
+import {
+  closedError,
+  notHeldError,
+  refusalError,
+  takenOverError,
+  tooLateError,
+  unavailableError,
+} from "./claim-errors.ts";
 import { newClaimIds } from "./claim-ids.ts";
 import { type Deferred, deferred } from "./deferred.ts";
-import {
-  AcquireTimeoutError,
-  HoldfastError,
-  LeaseLostError,
-  type LossReason,
-  StoreUnavailableError,
-} from "./errors.ts";
+import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
+import { Extensions } from "./extensions.ts";
 import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type {
@@ -63,16 +66,7 @@ const FIRST_RETRY_MS = 20;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
-const none: readonly never[] = [];
-
 const no = () => false;
-
-/** A call of `extend` that waits for a heartbeat to prove what it asked for. */
-interface Extension extends Deferred<void> {
-  readonly ttlMs: number;
-  readonly untilMs: number;
-  readonly giveUpMs: number;
-}
 
 export class LiveClaim {
   request: ClaimRequest;
@@ -118,7 +112,7 @@ export class LiveClaim {
   #departed: Omit<Deferred<boolean>, "promise"> | undefined;
   #wasHeld = false;
   #controller: AbortController | undefined;
-  #extensions: Extension[] | undefined;
+  #extensions: Extensions | undefined;
   #change: Deferred<void> | undefined;
   #lease: object | undefined;
   #watched = false;
@@ -216,7 +210,7 @@ export class LiveClaim {
   /** Throws `LEASE_LOST` or, after a release, `NOT_HELD`. */
   assertHeld(): void {
     if (this.held) return;
-    if (this.#released || this.#loss === undefined) throw this.#notHeld();
+    if (this.#released || this.#loss === undefined) throw notHeldError(this.request.key);
     throw this.#loss;
   }
 
@@ -224,16 +218,11 @@ export class LiveClaim {
   extend(ttlMs: number): Promise<void> {
     this.assertHeld();
     const nowMs = this.#now();
-    const extension: Extension = {
-      ...deferred<void>(),
-      ttlMs,
-      untilMs: this.#provenBy(nowMs, ttlMs),
-      giveUpMs: nowMs + this.#heartbeat.settings.requestTimeoutMs,
-    };
-    this.#extensions ??= [];
-    this.#extensions.push(extension);
+    this.#extensions ??= new Extensions();
+    const giveUpMs = nowMs + this.#heartbeat.settings.requestTimeoutMs;
+    const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), nowMs, giveUpMs);
     this.#heartbeat.renew([this], nowMs);
-    return extension.promise;
+    return proven;
   }
 
   /** Ends the claim, and everything that keeps it alive first. Whether it was still held; false when it was over. */
@@ -244,7 +233,8 @@ export class LiveClaim {
     // Whoever released first hears how it went.
     if (this.#departure !== undefined) return this.#departure.then(no, no);
     this.#released = true;
-    this.#heartbeat.stats.released++;
+    // One that waits to be won again was counted as lost.
+    if (this.#phase === "held") this.#heartbeat.stats.released++;
     return this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
   }
 
@@ -273,20 +263,20 @@ export class LiveClaim {
   fallDue(nowMs: number): "renew" | undefined {
     switch (this.#phase) {
       case "asking":
-        if (nowMs >= this.#giveUpMs) this.#giveUp(this.#timedOut());
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else this.#ask(nowMs);
         return;
       case "waiting":
-        if (nowMs >= this.#giveUpMs) this.#giveUp(this.#timedOut());
-        else if (this.#outOfPatience(nowMs)) this.#giveUp(this.#unavailable());
+        if (nowMs >= this.#giveUpMs) this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
         else return "renew";
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
         else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
         else if (nowMs >= this.#attemptMs - this.#attemptEarlyMs) return "renew";
-        else this.#giveUpExtensions(nowMs);
+        else this.#giveUpExtending(nowMs);
         return;
       case "leaving":
         if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#unavailable());
@@ -301,26 +291,26 @@ export class LiveClaim {
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
     if (this.#lease !== undefined) this.#watchLease(this.#lease);
-    if (this.#extensions === undefined) return this.request;
-    const ttlMs = Math.max(this.request.ttlMs, ...this.#extensions.map((extension) => extension.ttlMs));
-    return { ...this.request, ttlMs };
+    const extendMs = this.#extensions?.ttlMs ?? 0;
+    // A lease that does not renew itself gets what was asked for and no more.
+    if (extendMs === 0 || (this.#settings.renew && extendMs <= this.request.ttlMs)) return this.request;
+    return { ...this.request, ttlMs: extendMs };
   }
 
-  renewalAnswered(ref: ClaimRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
+  renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer): void {
     if (ref.token !== this.request.token || !this.alive) return;
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     // An answer from before the latest acquire says nothing about the claim which that one made.
-    else if (sentMs >= this.#askedMs) this.#gone();
+    else if (sentMs >= this.#askedMs) this.#gone(answer.takenOverBy);
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {
     this.#heartbeat.stats.failures++;
     if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
     const error = HoldfastError.from(cause, this.request.key);
-    if (!error.retryable && !this.#everHeld) this.#giveUp(error);
-    else if (this.#phase !== "held" || this.#settings.renew || this.#extensions !== undefined)
-      this.#retry(error);
+    if (!error.retryable && !this.#everHeld) this.#fail(error);
+    else if (this.#phase !== "held" || this.#wantsHeartbeats()) this.#retry(error);
   }
 
   // Asking and waiting.
@@ -347,7 +337,7 @@ export class LiveClaim {
       if (answer.state !== "refused") this.#heartbeat.discard(request);
       return;
     }
-    if (answer.state === "held") this.#granted(sentMs, nowMs, answer);
+    if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     else if (this.#phase === "asking") this.#refused(answer.reason);
   }
@@ -388,28 +378,27 @@ export class LiveClaim {
     else this.#verdict?.reject(refusalError(reason, key, id));
   }
 
+  /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
   #giveUp(reason: unknown): void {
     const verdict = this.#verdict;
-    if (reason instanceof HoldfastError && reason.code !== "ACQUIRE_TIMEOUT" && reason.code !== "CLOSED") {
-      // The store is not answering, so there is no use in waiting for it once more.
-      this.#end();
-      this.#heartbeat.discard(this.request);
-      verdict?.reject(reason);
-      return;
-    }
     const refuse = () => verdict?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
   }
 
+  /** Tells the caller at once: there is no use in waiting for such a store once more. */
+  #fail(error: HoldfastError): void {
+    this.#end();
+    this.#heartbeat.discard(this.request);
+    this.#verdict?.reject(error);
+  }
+
   // Holding.
 
-  #granted(sentMs: number, nowMs: number, answer: HeldAnswer): void {
+  #granted(ref: RenewRef, sentMs: number, nowMs: number, answer: HeldAnswer): void {
     const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
     if (this.#phase !== "held") {
       if (provenUntilMs <= nowMs) {
-        this.#retry(
-          new StoreUnavailableError(`The store's answer for "${this.request.key}" came too late to use.`),
-        );
+        this.#retry(tooLateError(this.request.key));
         return;
       }
       this.#hold(sentMs, answer);
@@ -417,9 +406,9 @@ export class LiveClaim {
     this.#answered();
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
-    this.#attemptMs = this.#settings.renew ? sentMs + this.request.ttlMs / 3 : NEVER;
+    this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
+    this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
     this.#attemptEarlyMs = this.#slackMs();
-    if (this.#extensions !== undefined) this.#settleExtensions(nowMs);
     this.#schedule();
     this.#changed();
     this.#verdict?.resolve("held");
@@ -439,9 +428,13 @@ export class LiveClaim {
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
   }
 
-  #gone(): void {
+  #gone(takenOverBy: string | undefined): void {
     if (this.#phase === "held") {
-      this.#lose("gone");
+      this.#lose(takenOverBy === undefined ? "gone" : "taken-over");
+    } else if (takenOverBy !== undefined && takenOverBy !== this.request.owner) {
+      // Asking again would take it back, and the two clients would go on robbing each other. Within this client no two
+      // calls share an id, so there it was a late request of a call that is over, and the claim is ours to take back.
+      this.#fail(takenOverError(this.request.key, this.request.id));
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
@@ -451,8 +444,19 @@ export class LiveClaim {
     }
   }
 
+  /** A lease without renewal sends heartbeats only to be extended. */
+  #wantsHeartbeats(): boolean {
+    return this.#settings.renew || this.#extensions?.none === false;
+  }
+
+  #giveUpExtending(nowMs: number): void {
+    this.#extensions?.giveUp(nowMs, () => this.#unavailable());
+    if (!this.#wantsHeartbeats()) this.#attemptMs = NEVER;
+    this.#schedule();
+  }
+
   #expireIfOverdue(nowMs: number): Phase {
-    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#lastError);
+    if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
   }
@@ -462,8 +466,8 @@ export class LiveClaim {
     this.#loss = loss;
     this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if (reason !== "gone" && reason !== "abandoned") this.#heartbeat.discard(this.request);
-    this.#endExtensions(loss);
+    if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
+    this.#extensions?.end(loss);
     if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
       this.#reacquire();
       this.#changed();
@@ -507,32 +511,6 @@ export class LiveClaim {
     this.#heartbeat.settings.onWarning({ code, message, key: this.request.key, cause });
   }
 
-  #endExtensions(reason: HoldfastError): void {
-    for (const extension of this.#extensions ?? none) extension.reject(reason);
-    this.#extensions = undefined;
-  }
-
-  #settleExtensions(nowMs: number): void {
-    this.#extensions = this.#extensions?.filter((extension) => {
-      if (this.#provenUntilMs < extension.untilMs) return true;
-      extension.resolve();
-      return false;
-    });
-    if (this.#extensions?.length === 0) this.#extensions = undefined;
-    else this.#attemptMs = nowMs;
-  }
-
-  #giveUpExtensions(nowMs: number): void {
-    const error = this.#unavailable();
-    this.#extensions = this.#extensions?.filter((extension) => {
-      if (nowMs < extension.giveUpMs) return true;
-      extension.reject(error);
-      return false;
-    });
-    if (this.#extensions?.length === 0) this.#extensions = undefined;
-    this.#schedule();
-  }
-
   // Leaving.
 
   /** Says goodbye to the store for up to `patienceMs`. Whether the lease was still held; rejects when unanswered. */
@@ -541,7 +519,7 @@ export class LiveClaim {
     this.#leavePhase();
     this.#phase = "leaving";
     this.#giveUpMs = nowMs + patienceMs;
-    if (this.#extensions !== undefined) this.#endExtensions(this.#notHeld());
+    this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
     this.#departure = new Promise((resolve, reject) => {
       this.#departed = { resolve, reject };
@@ -641,18 +619,21 @@ export class LiveClaim {
   #retry(error: HoldfastError): void {
     this.#lastError = error;
     if (this.#phase !== "held") this.#keepProcessAlive(!this.#everHeld || this.#phase === "leaving");
-    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** Math.min(this.#attempts, 10), this.#attemptTimeoutMs());
+    const pauseMs = Math.min(
+      FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10),
+      this.#attemptTimeoutMs(),
+    );
     this.#attemptMs = this.#now() + pauseMs;
     this.#attemptEarlyMs = 0;
     this.#schedule();
   }
 
-  /** Whether the store has been silent for so long that it counts as unavailable. */
-  #outOfPatience(nowMs: number): boolean {
-    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return false;
+  /** When a store that stays silent counts as unavailable. */
+  #patienceEndsMs(): number {
+    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return NEVER;
     const patienceMs =
       this.#phase === "asking" ? this.#heartbeat.settings.requestTimeoutMs : this.request.ttlMs;
-    return nowMs >= this.#unansweredSinceMs + patienceMs;
+    return this.#unansweredSinceMs + patienceMs;
   }
 
   #schedule(): void {
@@ -664,10 +645,9 @@ export class LiveClaim {
 
   /** When the present phase ends by itself. */
   #limitMs(): number {
-    if (this.#phase !== "held") return this.#giveUpMs;
-    let limitMs = Math.min(this.#provenUntilMs, this.#holdUntilMs);
-    for (const extension of this.#extensions ?? none) limitMs = Math.min(limitMs, extension.giveUpMs);
-    return limitMs;
+    if (this.#phase === "leaving") return this.#giveUpMs;
+    if (this.#phase !== "held") return Math.min(this.#giveUpMs, this.#patienceEndsMs());
+    return Math.min(this.#provenUntilMs, this.#holdUntilMs, this.#extensions?.giveUpMs ?? NEVER);
   }
 
   #keepProcessAlive(on: boolean): void {
@@ -682,52 +662,15 @@ export class LiveClaim {
     this.#change = undefined;
   }
 
-  // Errors.
-
-  #timedOut(): HoldfastError {
-    return new AcquireTimeoutError(this.request.key, this.#waitMs);
+  /** What kept a lease from being renewed. Nothing is known of that when this process was paused. */
+  #whyUnproven(): unknown {
+    return this.#lastError ?? (this.#attempts < MIN_ATTEMPTS ? undefined : this.#unavailable());
   }
 
   #unavailable(): HoldfastError {
     const { store, settings } = this.#heartbeat;
-    return new StoreUnavailableError(
-      `The ${store.name} store did not answer for "${this.request.key}" (requestTimeoutMs ${settings.requestTimeoutMs}). ` +
-        "Nothing is known about who holds it; what this claim may have left there ends with its ttl.",
-      { key: this.request.key, cause: this.#lastError },
-    );
-  }
-
-  #notHeld(): HoldfastError {
-    return new HoldfastError(
-      "NOT_HELD",
-      `The lease on "${this.request.key}" was released. Acquire it again.`,
-      {
-        key: this.request.key,
-      },
-    );
+    return unavailableError(store.name, this.request.key, settings.requestTimeoutMs, this.#lastError);
   }
 }
 
 const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());
-
-export function closedError(key?: string): HoldfastError {
-  return new HoldfastError("CLOSED", "This Holdfast client is closed. Create another one with createLocks.", {
-    key,
-  });
-}
-
-function refusalError(reason: RefusalReason, key: string, id: string): HoldfastError {
-  if (reason === "queue-full") {
-    return new HoldfastError(
-      "QUEUE_FULL",
-      `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise the bound.`,
-      { key },
-    );
-  }
-  return new HoldfastError(
-    "INVALID_ARGUMENT",
-    `id "${id}" names a claim on "${key}" with another weight, limit or priority. ` +
-      "Repeat a request as it was, or ask with a new id.",
-    { key },
-  );
-}

@@ -1,8 +1,9 @@
+import { closedError } from "./claim-errors.ts";
 import { newClaimIds } from "./claim-ids.ts";
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
-import { closedError, LiveClaim, type Verdict } from "./live-claim.ts";
+import { LiveClaim, type Verdict } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
@@ -150,6 +151,7 @@ export class KeyLock implements Lock, Semaphore {
 export const DEFAULT_SHOWN_CLAIMS = 100;
 
 export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: number): Promise<KeyStatus> {
+  if (heartbeat.closing) throw closedError(key);
   const { keys } = await heartbeat.store.look({ key, maxClaims });
   const [status] = keys;
   if (status === undefined)

@@ -1,6 +1,6 @@
+import { closedError } from "./claim-errors.ts";
 import { HoldfastError } from "./errors.ts";
 import { Heartbeat, type LocksStats } from "./heartbeat.ts";
-import { closedError } from "./live-claim.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
 import { type LockOptions, type LocksOptions, resolveLockOptions, resolveLocksOptions } from "./options.ts";
@@ -102,7 +102,6 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     },
     all: (locks) => createLockGroup(heartbeat, locks),
     async inspect(key, inspectOptions = {}) {
-      assertOpen(key);
       return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
     },
     list,

@@ -116,7 +116,7 @@ export interface LockSettings {
 
 export function resolveLocksOptions(options: LocksOptions): ClientSettings {
   const drift = options.clockDrift ?? 0.001;
-  if (!(drift >= 0 && drift <= 0.1)) {
+  if (typeof drift !== "number" || !(drift >= 0 && drift <= 0.1)) {
     throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
   }
   return {

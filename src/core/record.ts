@@ -3,7 +3,8 @@
  *
  * A record is who holds the key and who waits for it. Stores apply these functions atomically and supply the time;
  * nothing here reads a clock or does input or output. Every function first drops what has expired and grants what
- * can be granted, so a record needs nobody to watch it. All of them cost O(log n) in holders and waiters.
+ * can be granted, so a record needs nobody to watch it. All of them cost O(log n) in holders and waiters. What people
+ * see of a record is in `record-view.ts`, and how it is written down in `record-format.ts`.
  *
  * The rules, as docs/guarantees.md tells them:
  *
@@ -21,9 +22,7 @@ import type {
   AcquireAnswer,
   ClaimRef,
   ClaimRequest,
-  ClaimStatus,
   HeldAnswer,
-  KeyStatus,
   RefusalReason,
   RefusedAnswer,
   RenewAnswer,
@@ -72,7 +71,7 @@ export interface LockRecord {
   readonly waiting: RecordClaim[];
   /** Waiting claims, the next to be served first. */
   readonly queue: RecordClaim[];
-  /** Claims by id, once there were more than a look through the heaps is good for. */
+  /** Claims by id, once there have been more than a look through the heaps is good for. */
   byId: IdIndex<RecordClaim> | undefined;
 }
 
@@ -82,7 +81,7 @@ export interface Turn {
   readonly nowMs: number;
   /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
   readonly stamp: bigint;
-  /** Collects the claims that were granted, the asking one included: their owners want to know. */
+  /** Collects the claims that were granted, the asking one included, for their owners to be told afterwards. */
   readonly granted: RecordClaim[];
 }
 
@@ -161,8 +160,9 @@ function acquireAgain(
 /** A heartbeat: the claim, waiting or held, lives for its ttl (or the ttl asked for) from now on, if not longer. */
 export function renew(record: LockRecord, ref: RenewRef, turn: Turn): RenewAnswer {
   settle(record, turn);
-  const claim = findOwn(record, ref);
+  const claim = findClaim(record, ref.id);
   if (claim === undefined) return gone;
+  if (!isOwn(claim, ref)) return { state: "gone", takenOverBy: claim.owner };
   prolong(record, claim, turn.nowMs + (ref.ttlMs ?? claim.ttlMs));
   return claim.fence !== 0n ? heldAnswer(claim, turn) : waitingAnswer(record, claim, turn);
 }
@@ -170,8 +170,8 @@ export function renew(record: LockRecord, ref: RenewRef, turn: Turn): RenewAnswe
 /** Removes the claim, waiting or held, and says whether it was there. */
 export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean {
   settle(record, turn);
-  const claim = findOwn(record, ref);
-  if (claim === undefined) return false;
+  const claim = findClaim(record, ref.id);
+  if (claim === undefined || !isOwn(claim, ref)) return false;
   if (ref.token !== undefined && claim.promisedUntilMs > turn.nowMs) {
     forsake(record, claim);
   } else {
@@ -186,32 +186,6 @@ export function settle(record: LockRecord, turn: Turn): void {
   dropExpired(record, record.held, turn.nowMs);
   dropExpired(record, record.waiting, turn.nowMs);
   grantHead(record, turn);
-}
-
-/** What an administrator sees. Changes nothing, so a claim whose turn has come is shown as waiting until it asks. */
-export function describe(record: LockRecord, key: string, nowMs: number, maxClaims: number): KeyStatus {
-  const alive = (claim: RecordClaim) => claim.expiresAtMs > nowMs;
-  const held = record.held.filter(alive).sort((a, b) => (a.fence < b.fence ? -1 : 1));
-  const waiting = record.queue.filter(alive).sort(byTurn);
-  const show = (claim: RecordClaim) => claimStatus(claim, nowMs);
-  return {
-    key,
-    fence: record.fence,
-    held: held.slice(0, maxClaims).map(show),
-    heldCount: held.length,
-    heldWeight: held.reduce((sum, claim) => sum + claim.weight, 0),
-    waiting: waiting.slice(0, maxClaims).map(show),
-    waitingCount: waiting.length,
-  };
-}
-
-function claimStatus(claim: RecordClaim, nowMs: number): ClaimStatus {
-  const { id, weight, limit, priority, ttlMs, owner, info, application } = claim;
-  const expiresInMs = claim.expiresAtMs - nowMs;
-  const common = { id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs };
-  return claim.fence === 0n
-    ? { ...common, state: "waiting" }
-    : { ...common, state: "held", fence: claim.fence, acquiredAtMs: claim.acquiredAtMs };
 }
 
 // Answers.
@@ -262,9 +236,8 @@ function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
 }
 
-function findOwn(record: LockRecord, ref: ClaimRef): RecordClaim | undefined {
-  const claim = findClaim(record, ref.id);
-  return ref.token === undefined || claim?.token === ref.token ? claim : undefined;
+function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
+  return ref.token === undefined || ref.token === claim.token;
 }
 
 function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number): RecordClaim {

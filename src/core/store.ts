@@ -91,6 +91,8 @@ export type RefusalReason =
 /** There is no such claim (any more), or it is another caller's now. */
 export interface GoneAnswer {
   readonly state: "gone";
+  /** The owner of the call with the same id that has taken the claim over, if that is why. */
+  readonly takenOverBy?: string;
 }
 
 export type AcquireAnswer = HeldAnswer | WaitingAnswer | RefusedAnswer;

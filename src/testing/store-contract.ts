@@ -3,6 +3,7 @@ import { batches } from "./contract/batches.ts";
 import { clientGroups } from "./contract/client-groups.ts";
 import { clientLeases } from "./contract/client-leases.ts";
 import { clientLocks } from "./contract/client-locks.ts";
+import { clientNetwork } from "./contract/client-network.ts";
 import { clientWaiting } from "./contract/client-waiting.ts";
 import { closing } from "./contract/closing.ts";
 import { fencing } from "./contract/fencing.ts";
@@ -32,6 +33,7 @@ const themes: readonly (readonly [string, (test: DefineTest) => void])[] = [
   ["client: locks", clientLocks],
   ["client: waiting", clientWaiting],
   ["client: leases", clientLeases],
+  ["client: network", clientNetwork],
   ["client: groups and administration", clientGroups],
 ];
 

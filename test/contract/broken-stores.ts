@@ -81,7 +81,7 @@ function fencesAs(change: (fence: bigint, key: string) => bigint): MakeStore {
   });
 }
 
-export const brokenStores: Readonly<Record<string, MakeStore>> = {
+export const brokenStores = {
   "release ignores the token": altered((inner) => ({
     release: (refs) => inner.release(refs.map(withoutToken)),
   })),
@@ -288,6 +288,17 @@ export const brokenStores: Readonly<Record<string, MakeStore>> = {
   })),
 
   "a listing ends after its first page": pagesAs(({ keys }) => ({ keys })),
+  "a page can be asked for only once": altered((inner) => {
+    const asked = new Set<string>();
+    return {
+      look: async (query) => {
+        const cursor = "cursor" in query ? query.cursor : undefined;
+        if (cursor !== undefined && asked.has(cursor)) return { keys: [] };
+        if (cursor !== undefined) asked.add(cursor);
+        return inner.look(query);
+      },
+    };
+  }),
   "a listing ignores its prefix": altered((inner) => ({
     look: (query) => inner.look("prefix" in query ? { ...query, prefix: "" } : query),
   })),
@@ -348,4 +359,4 @@ export const brokenStores: Readonly<Record<string, MakeStore>> = {
       return inner.acquire(request);
     },
   })),
-};
+} satisfies Record<string, MakeStore>;

@@ -1,7 +1,9 @@
+import { readFileSync } from "node:fs";
 import { expect, describe as suite, test } from "vitest";
 import { HoldfastError } from "../../src/core/errors.ts";
-import { acquire, describe, emptyRecord, type LockRecord, renew } from "../../src/core/record.ts";
+import { acquire, emptyRecord, isIdle, type LockRecord, renew } from "../../src/core/record.ts";
 import { decodeRecord, encodeRecord, RECORD_VERSION } from "../../src/core/record-format.ts";
+import { describe } from "../../src/core/record-view.ts";
 import { type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
 import { claimRequest } from "./claim-request.ts";
 import { assertInvariants } from "./record-invariants.ts";
@@ -48,8 +50,14 @@ suite("record-format: what is written", () => {
     expect(RECORD_VERSION).toBe(1);
     const record = recordOf(
       claimRequest("reader", {
-        ...{ token: "t1", weight: 2, limit: UNLIMITED, priority: 3, ttlMs: 30_000 },
-        ...{ owner: "client-1", info: "nightly", application: "billing" },
+        token: "t1",
+        weight: 2,
+        limit: UNLIMITED,
+        priority: 3,
+        ttlMs: 30_000,
+        owner: "client-1",
+        info: "nightly",
+        application: "billing",
       }),
       claimRequest("writer", { ttlMs: 500 }),
       claimRequest("permit", { token: "t2", weight: 3, limit: 4, priority: 9, ttlMs: 700 }),
@@ -120,6 +128,10 @@ suite("record-format: what is read back", () => {
     const copy = decodeRecord(encodeRecord(record), "k");
     acquire(copy, claimRequest("d"), 100, { nowMs: 1_000, stamp: 0n, granted: [] });
     expect(describe(copy, "k", 1_000, 100).waiting.map((claim) => claim.id)).toEqual(["b", "c", "d"]);
+  });
+
+  test("record-format: a record with nobody but waiters is not idle", () => {
+    expect(isIdle(decodeRecord(storedWith({ record: { held: [] } }), "k"))).toBe(false);
   });
 
   test("record-format: fields left out are read as their defaults", () => {
@@ -254,5 +266,32 @@ suite("record-format: what is rejected", () => {
     expect(rejection(storedWith({ waiting: { limit: -1 } })).message).toContain(reason);
     expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 2 } }), "k").queue[0]?.weight).toBe(2);
     expect(decodeRecord(storedWith({ waiting: { weight: 2, limit: 0 } }), "k").queue[0]?.weight).toBe(2);
+  });
+});
+
+suite("record-format: its documentation", () => {
+  const page = readFileSync(new URL("../../docs/record-format.md", import.meta.url), "utf8");
+  const example = /```json\n(.*?)```/s.exec(page)?.[1] ?? "";
+
+  test("record-format: the documented example is read, and written again as it is", () => {
+    const record = decodeRecord(example, "k");
+    assertInvariants(record);
+    expect(record.held).toHaveLength(2);
+    expect(record.queue).toHaveLength(2);
+    expect(encodeRecord(record)).toBe(JSON.stringify(JSON.parse(example)));
+  });
+
+  test("record-format: every field that is written is documented, and no other", () => {
+    const label = { owner: "o", info: "i", application: "app" };
+    const everything = claimRequest("a", { token: "t", weight: 2, limit: 3, priority: 1, ...label });
+    const stored = JSON.parse(encodeRecord(recordOf(everything, { ...everything, token: "taken over" })));
+    const [, recordTable, claimTable] = page.split(/\n## (?:The record|A claim)\n/);
+    const documented = (table = "") => [...table.matchAll(/^\| `(\w+)` *\|/gm)].map((row) => row[1]);
+    expect(documented(recordTable)).toEqual(Object.keys(stored));
+    expect(documented(claimTable)).toEqual(Object.keys(stored.held[0]));
+  });
+
+  test("record-format: the documented version is the one that is written", () => {
+    expect(page).toContain(`This page describes **version ${RECORD_VERSION}**.`);
   });
 });

@@ -18,8 +18,10 @@ export function assertInvariants(record: LockRecord): void {
   assertSameClaims("held and limits", record.held, record.limits);
   assertSameClaims("waiting and queue", record.waiting, record.queue);
 
-  for (const claim of record.held) assert(claim.fence > 0n, `held ${claim.id} has no fence`);
-  for (const claim of record.queue) assert(claim.fence === 0n, `waiting ${claim.id} has a fence`);
+  const unfenced = record.held.find((claim) => claim.fence <= 0n);
+  assert(unfenced === undefined, `held ${unfenced?.id} has no fence`);
+  const fenced = record.queue.find((claim) => claim.fence !== 0n);
+  assert(fenced === undefined, `waiting ${fenced?.id} has a fence`);
   const fences = new Set(record.held.map((claim) => claim.fence));
   assert(fences.size === record.held.length, "two held claims share a fence");
   for (const fence of fences) assert(fence <= record.fence, "a held fence is above the record's");
@@ -30,10 +32,11 @@ export function assertInvariants(record: LockRecord): void {
 
 function assertHeap(name: string, heap: readonly RecordClaim[], slot: SlotName, compare: Compare): void {
   for (const [index, claim] of heap.entries()) {
-    assert(claim[slot] === index, `${name}: ${claim.id} is at ${index} and believes ${claim[slot]}`);
+    // Messages are made only when needed: this runs for every claim after every step.
+    if (claim[slot] !== index) assert.fail(`${name}: ${claim.id} is at ${index} and believes ${claim[slot]}`);
     const parent = heap[(index - 1) >> 1];
     const inOrder = parent === undefined || compare(parent, claim) <= 0;
-    assert(inOrder, `${name}: ${claim.id} at ${index} belongs before its parent`);
+    if (!inOrder) assert.fail(`${name}: ${claim.id} at ${index} belongs before its parent`);
   }
 }
 
@@ -51,9 +54,8 @@ function assertIndex(record: LockRecord, claims: readonly RecordClaim[]): void {
     return;
   }
   assert(record.byId.size === claims.length, "the index has an entry too many or too few");
-  for (const claim of claims) {
-    assert(record.byId.find(claim.id) === claim, `the index does not lead to ${claim.id}`);
-  }
+  const lost = claims.find((claim) => record.byId?.find(claim.id) !== claim);
+  assert(lost === undefined, `the index does not lead to ${lost?.id}`);
 }
 
 function assertLimits(record: LockRecord): void {

@@ -87,8 +87,9 @@ export class RecordModel {
 
   renew(ref: RenewRef, moment: Moment): RenewAnswer {
     this.settle(moment);
-    const claim = this.findOwn(ref);
+    const claim = this.find(ref.id);
     if (claim === undefined) return { state: "gone" };
+    if (claim !== this.findOwn(ref)) return { state: "gone", takenOverBy: claim.request.owner };
     this.prolong(claim, moment.nowMs + (ref.ttlMs ?? claim.request.ttlMs));
     return this.answer(claim, moment);
   }

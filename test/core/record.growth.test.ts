@@ -159,6 +159,13 @@ for (const { name, record } of crowds) {
   });
 }
 
+test("record: one more reader among 10,000 of the same kind moves none of them", () => {
+  const meter = metered(crowd(() => ({ limit: UNLIMITED, ttlMs: 1_000 })));
+  const one = claimRequest("new", { limit: UNLIMITED, ttlMs: 1_000 });
+  // Equal claims stay where they are. That takes 30 looks; sifting one up through a single heap adds 26 to it.
+  expect(meter.looks((record) => acquire(record, one, 0, turnAt(0)))).toBeLessThan(45);
+});
+
 test("record: 10,000 readers let in together cost a few looks each", () => {
   const plain = crowd((index) => ({ ttlMs: mixedTtlMs(index), limit: index === 0 ? 1 : UNLIMITED }));
   const meter = metered(plain);

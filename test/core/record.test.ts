@@ -1,7 +1,6 @@
 import { expect, describe as suite, test } from "vitest";
 import {
   acquire,
-  describe,
   emptyRecord,
   isIdle,
   type RecordClaim,
@@ -9,6 +8,7 @@ import {
   renew,
   settle,
 } from "../../src/core/record.ts";
+import { describe } from "../../src/core/record-view.ts";
 import { type AcquireAnswer, type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
 import { claimRequest } from "./claim-request.ts";
 import { assertInvariants } from "./record-invariants.ts";
@@ -357,7 +357,7 @@ suite("record: renewal", () => {
     const key = createKey();
     key.acquire("a", { token: "mine" });
     expect(key.renew("nobody")).toEqual({ state: "gone" });
-    expect(key.renew("a", { token: "theirs" })).toEqual({ state: "gone" });
+    expect(key.renew("a", { token: "theirs" })).toMatchObject({ state: "gone", takenOverBy: "" });
     key.at.nowMs += 99;
     expect(key.renew("a", { token: "mine" })).toMatchObject({ state: "held", expiresInMs: 100 });
   });
@@ -450,9 +450,50 @@ suite("record: asking again with the same id", () => {
     const key = createKey();
     key.acquire("a", { token: "first" });
     key.acquire("a", { token: "second" });
-    expect(key.renew("a", { token: "first" })).toEqual({ state: "gone" });
+    expect(key.renew("a", { token: "first" })).toMatchObject({ state: "gone", takenOverBy: "" });
     expect(key.release("a", "first")).toBe(false);
     expect(key.release("a", "second")).toBe(true);
+  });
+
+  test("record: a lease that was taken over and released is nobody's until its former holder's time is up", () => {
+    const key = createKey();
+    key.acquire("a", { token: "former", ttlMs: 100 });
+    key.acquire("b");
+    key.at.nowMs += 40;
+    key.acquire("a", { token: "latter", ttlMs: 500 });
+    expect(key.release("a", "latter")).toBe(true);
+    expect(key.renew("a", { token: "latter" }).state).toBe("gone");
+    expect(key.renew("a", { token: "former" }).state).toBe("gone");
+    key.at.nowMs += 59;
+    expect(key.renew("b")).toMatchObject({ state: "waiting", retryInMs: 1 });
+    key.at.nowMs += 1;
+    expect(key.renew("b")).toMatchObject({ state: "held", fence: 3n });
+  });
+
+  test("record: a lease that was taken over is free at once when the former holder's time is up", () => {
+    const key = createKey();
+    key.acquire("a", { token: "former", ttlMs: 100 });
+    key.acquire("b", { ttlMs: 1_000 });
+    key.acquire("a", { token: "latter", ttlMs: 500 });
+    key.at.nowMs += 100;
+    expect(key.release("a", "latter")).toBe(true);
+    expect(key.renew("b")).toMatchObject({ state: "held" });
+  });
+
+  test("record: force ends a lease that was taken over, whoever may believe in it", () => {
+    const key = createKey();
+    key.acquire("a", { token: "former" });
+    key.acquire("a", { token: "latter" });
+    expect(key.forceRelease("a")).toBe(true);
+    expect(key.describe().heldCount).toBe(0);
+  });
+
+  test("record: nobody's lease can be taken over again with its id", () => {
+    const key = createKey();
+    key.acquire("a", { token: "former" });
+    key.acquire("a", { token: "latter" });
+    key.release("a", "latter");
+    expect(key.acquire("a", { token: "third" })).toMatchObject({ state: "held", fence: 3n });
   });
 
   test("record: a waiting claim is taken over in its place, without a fence", () => {
@@ -463,7 +504,7 @@ suite("record: asking again with the same id", () => {
     expect(key.acquire("a", { token: "second" }).state).toBe("waiting");
     expect(key.record.fence).toBe(1n);
     expect(key.queue()).toEqual(["a", "b"]);
-    expect(key.renew("a", { token: "first" })).toEqual({ state: "gone" });
+    expect(key.renew("a", { token: "first" })).toMatchObject({ state: "gone", takenOverBy: "" });
     key.release("holder");
     expect(key.renew("a", { token: "second" })).toMatchObject({ state: "held", fence: 2n });
   });

@@ -16,7 +16,6 @@ import {
 } from "holdfast";
 import {
   acquire,
-  describe,
   emptyRecord,
   isIdle,
   type LockRecord,
@@ -25,6 +24,7 @@ import {
   type Turn,
 } from "../../src/core/record.ts";
 import { decodeRecord, encodeRecord } from "../../src/core/record-format.ts";
+import { describe } from "../../src/core/record-view.ts";
 import type { Machine, World } from "./world.ts";
 
 /** A store inside the server machine, all of whose keys can be looked at. */

@@ -53,6 +53,22 @@ export function identity(test: DefineTest): void {
     assert.equal(await trial.release(latter), true);
   });
 
+  // A request that was given up, comes late and takes over its own retry is released as soon as it is answered. The
+  // retry still believes then.
+  test("a lease that was taken over is not free before its former holder's time is up", async (trial) => {
+    const key = trial.key();
+    const former = trial.mutex(key, { ttlMs: trial.ms(SHORT) });
+    await trial.hold(former);
+    const next = await trial.queue(trial.mutex(key));
+    const latter = { ...former, token: "another-token" };
+    await trial.hold(latter);
+    assert.equal(await trial.release(latter), true);
+    assert.equal((await trial.renew(latter)).state, "gone");
+    assert.equal(await trial.states(next), "w");
+    await trial.sleep(PAST_SHORT);
+    assert.equal(await trial.states(next), "h");
+  });
+
   test("another token takes a waiting claim over, at its place in the queue", async (trial) => {
     const key = trial.key();
     const holder = trial.mutex(key);

@@ -6,8 +6,14 @@ import { type DefineTest, PAST_SHORT, SHORT, type Trial } from "./trial.ts";
 export function looking(test: DefineTest): void {
   test("a key that nobody asked for is shown empty", async (trial) => {
     const key = trial.key();
-    assert.deepEqual(await trial.store.look({ key, maxClaims: 10 }), {
-      keys: [{ key, fence: 0n, held: [], heldCount: 0, heldWeight: 0, waiting: [], waitingCount: 0 }],
+    assert.deepEqual(await trial.status(key), {
+      key,
+      fence: 0n,
+      held: [],
+      heldCount: 0,
+      heldWeight: 0,
+      waiting: [],
+      waitingCount: 0,
     });
   });
 

@@ -1,0 +1,65 @@
+/** The errors that the life of a claim can end in, each said once. */
+import { HoldfastError, StoreUnavailableError } from "./errors.ts";
+import type { RefusalReason } from "./store.ts";
+
+export function closedError(key?: string): HoldfastError {
+  return new HoldfastError("CLOSED", "This Holdfast client is closed. Create another one with createLocks.", {
+    key,
+  });
+}
+
+export function notHeldError(key: string): HoldfastError {
+  return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire it again.`, { key });
+}
+
+export function unavailableError(
+  store: string,
+  key: string,
+  timeoutMs: number,
+  cause: unknown,
+): HoldfastError {
+  return new StoreUnavailableError(
+    `The ${store} store did not answer for "${key}" (requestTimeoutMs ${timeoutMs}). ` +
+      "Nothing is known about who holds it; what this claim may have left there ends with its ttl.",
+    { key, cause },
+  );
+}
+
+export function tooLateError(key: string): HoldfastError {
+  return new StoreUnavailableError(`The store's answer for "${key}" came when its time was already up.`, {
+    key,
+  });
+}
+
+export function takenOverError(key: string, id: string): HoldfastError {
+  return new HoldfastError(
+    "INVALID_ARGUMENT",
+    `Another call with the id "${id}" has taken over the claim on "${key}". One id stands for one attempt.`,
+    { key },
+  );
+}
+
+export function idInUseError(key: string, id: string): HoldfastError {
+  return new HoldfastError(
+    "INVALID_ARGUMENT",
+    `id "${id}" is in use by an open claim of this client on "${key}". ` +
+      "Release that one first, or ask with another id.",
+    { key },
+  );
+}
+
+export function refusalError(reason: RefusalReason, key: string, id: string): HoldfastError {
+  if (reason === "queue-full") {
+    return new HoldfastError(
+      "QUEUE_FULL",
+      `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise the bound.`,
+      { key },
+    );
+  }
+  return new HoldfastError(
+    "INVALID_ARGUMENT",
+    `id "${id}" names a claim on "${key}" with another weight, limit or priority. ` +
+      "Repeat a request as it was, or ask with a new id.",
+    { key },
+  );
+}

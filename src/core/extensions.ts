@@ -1,0 +1,61 @@
+import { type Deferred, deferred } from "./deferred.ts";
+import type { HoldfastError } from "./errors.ts";
+
+interface Extension extends Deferred<void> {
+  readonly askedMs: number;
+  readonly ttlMs: number;
+  readonly untilMs: number;
+  readonly giveUpMs: number;
+}
+
+/** The calls of `extend` on one lease that wait for a heartbeat to prove what they asked for. */
+export class Extensions {
+  #open: Extension[] = [];
+
+  /** Whether there are none. */
+  get none(): boolean {
+    return this.#open.length === 0;
+  }
+
+  /** The longest ttl that is asked for; 0 when none is. */
+  get ttlMs(): number {
+    return this.#open.reduce((longest, extension) => Math.max(longest, extension.ttlMs), 0);
+  }
+
+  /** When the first of them gives up. */
+  get giveUpMs(): number {
+    return this.#open.reduce(
+      (first, extension) => Math.min(first, extension.giveUpMs),
+      Number.POSITIVE_INFINITY,
+    );
+  }
+
+  /** Resolves once the lease is proven until `untilMs`, or a heartbeat that asked for as much was answered. */
+  add(ttlMs: number, untilMs: number, askedMs: number, giveUpMs: number): Promise<void> {
+    const extension = { ...deferred<void>(), ttlMs, untilMs, askedMs, giveUpMs };
+    this.#open.push(extension);
+    return extension.promise;
+  }
+
+  /** The lease is proven until then, by the answer to a heartbeat that was sent at `sentMs` and asked for `ttlMs`. */
+  prove(untilMs: number, sentMs: number, ttlMs: number): void {
+    // A store may promise a little less than it was asked for. Asking again would bring no more.
+    const done = (open: Extension) =>
+      open.untilMs <= untilMs || (open.askedMs <= sentMs && open.ttlMs <= ttlMs);
+    for (const extension of this.#take(done)) extension.resolve();
+  }
+
+  giveUp(nowMs: number, error: () => HoldfastError): void {
+    for (const extension of this.#take((open) => open.giveUpMs <= nowMs)) extension.reject(error());
+  }
+
+  end(error: HoldfastError): void {
+    for (const extension of this.#take(() => true)) extension.reject(error);
+  }
+
+  #take(which: (extension: Extension) => boolean): Extension[] {
+    const taken = this.#open.filter(which);
+    this.#open = this.#open.filter((extension) => !which(extension));
+    return taken;
+  }
+}

@@ -1,0 +1,210 @@
+import {
+  type AcquireOptions,
+  createLocks,
+  HoldfastError,
+  type LockOptions,
+  type LocksOptions,
+  memoryStore,
+  type PermitOptions,
+} from "holdfast";
+import { describe, expect, test } from "vitest";
+import { Scene } from "./scene.ts";
+
+/** The error with which a call fails, whether it throws or rejects. */
+async function failureOf(call: () => unknown): Promise<HoldfastError> {
+  try {
+    await call();
+  } catch (error) {
+    expect(error).toBeInstanceOf(HoldfastError);
+    return error as HoldfastError;
+  }
+  throw new Error("It was accepted.");
+}
+
+/** A value of a type that the compiler would not let through, as callers without one can send it. */
+function untyped<T>(value: unknown): T {
+  return value as T;
+}
+
+/** What is asked for, and what the message must say: the field, the range and the value. */
+type Refusal<T> = readonly [asked: T, words: readonly string[]];
+
+const badLocks: readonly Refusal<LockOptions>[] = [
+  ...[0, -1, 9, 1.5, Number.NaN, 86_400_001, Number.POSITIVE_INFINITY].map(
+    (ttlMs): Refusal<LockOptions> => [{ ttlMs }, ["ttlMs", "10 to 86400000", `not ${ttlMs}.`]],
+  ),
+  [{ ttlMs: untyped("30s") }, ["ttlMs", '"30s"']],
+  [{ renew: untyped("no") }, ["renew", "true or false", '"no"']],
+  [{ reacquire: untyped(1) }, ["reacquire", "true or false", "1"]],
+  [{ maxHoldMs: -1 }, ["maxHoldMs", "0 or more", "-1"]],
+  [{ maxHoldMs: Number.NaN }, ["maxHoldMs", "NaN"]],
+  [{ onUnavailable: untyped("ignore") }, ["onUnavailable", '"throw", "skip"', '"ignore"']],
+  [{ durability: untyped("solid") }, ["durability", '"ephemeral", "local", "quorum"', '"solid"']],
+];
+
+const badCalls: readonly Refusal<AcquireOptions & PermitOptions>[] = [
+  [{ waitMs: -1 }, ["waitMs", "0 or more", "-1"]],
+  [{ waitMs: Number.NaN }, ["waitMs", "NaN"]],
+  [{ waitMs: untyped("5") }, ["waitMs", '"5"']],
+  [{ priority: -1 }, ["priority", "0 to 65535", "-1"]],
+  [{ priority: 65_536 }, ["priority", "0 to 65535", "65536"]],
+  [{ priority: 0.5 }, ["priority", "0.5"]],
+  [{ permits: 0 }, ["permits", "1 to 4", "0"]],
+  [{ permits: 5 }, ["permits", "1 to 4", "5"]],
+  [{ permits: 1.5 }, ["permits", "1.5"]],
+  [{ id: "" }, ["id", "1 to 128 bytes"]],
+  [{ id: "x".repeat(129) }, ["id", "129"]],
+  [{ id: "a\nb" }, ["id", "control characters"]],
+  [{ info: "x".repeat(1_025) }, ["info", "1024", "1025"]],
+  [{ application: "x".repeat(257) }, ["application", "256", "257"]],
+  [{ signal: untyped({ aborted: false }) }, ["signal", "AbortSignal"]],
+  [{ signal: untyped(new AbortController()) }, ["signal", "controller.signal"]],
+  [{ signal: untyped(null) }, ["signal"]],
+];
+
+const badClients: readonly Refusal<LocksOptions>[] = [
+  [{ requestTimeoutMs: 0 }, ["requestTimeoutMs", "10 to 86400000", "0"]],
+  [{ requestTimeoutMs: Number.NaN }, ["requestTimeoutMs", "NaN"]],
+  [{ clockDrift: -0.001 }, ["clockDrift", "0 to 0.1", "-0.001"]],
+  [{ clockDrift: 0.11 }, ["clockDrift", "0.11"]],
+  [{ clockDrift: Number.NaN }, ["clockDrift", "NaN"]],
+  [{ clockDrift: untyped("0.05") }, ["clockDrift", "0.05"]],
+  [{ closeStore: untyped("no") }, ["closeStore", '"no"']],
+  [{ application: "a\tb" }, ["application", "control characters"]],
+];
+
+const badKeys: readonly Refusal<string>[] = [
+  ["", ["key", "1 to 512 bytes", "0"]],
+  ["x".repeat(513), ["key", "513"]],
+  ["é".repeat(257), ["key", "514"]],
+  ["a\0b", ["key", "control characters"]],
+  ["a\ud800", ["key", "well-formed"]],
+  [untyped(undefined), ["key", "undefined"]],
+];
+
+function expectRefused(error: HoldfastError, words: readonly string[]): void {
+  expect(error.code).toBe("INVALID_ARGUMENT");
+  for (const word of words) expect(error.message).toContain(word);
+}
+
+describe("options: what is out of range is refused by name, and the store hears nothing of it", () => {
+  test.each(badLocks)("of a lock: %o", async (options, words) => {
+    const scene = new Scene();
+    const makers = [
+      () => scene.locks.mutex("k", options),
+      () => scene.locks.rwLock("k", options),
+      () => scene.locks.semaphore("k", 4, options),
+    ];
+    for (const make of makers) expectRefused(await failureOf(make), words);
+    expect(scene.calls).toEqual([]);
+  });
+
+  test.each(badCalls)("of a call: %o", async (options, words) => {
+    const scene = new Scene();
+    const lock = scene.locks.semaphore("k", 4);
+    const { waitMs, ...tryOptions } = options;
+    const calls = [() => lock.acquire(options), () => lock.run(() => "ran", options)];
+    if (waitMs === undefined) {
+      calls.push(
+        () => lock.tryAcquire(tryOptions) as Promise<never>,
+        () => lock.tryRun(() => "ran", tryOptions) as Promise<never>,
+      );
+    }
+    for (const call of calls) expectRefused(await failureOf(call), words);
+    if (options.permits === undefined) {
+      expectRefused(await failureOf(() => scene.locks.all([lock]).acquire(options)), words);
+    }
+    expect(scene.calls).toEqual([]);
+    expect(scene.locks.stats()).toMatchObject({ held: 0, waiting: 0, granted: 0 });
+  });
+
+  test.each(badClients)("of a client: %o", async (options, words) => {
+    expectRefused(await failureOf(() => createLocks(memoryStore(), options)), words);
+  });
+
+  test.each(badKeys)("a key: %j", async (key, words) => {
+    const { locks, calls } = new Scene();
+    const makers = [
+      () => locks.mutex(key),
+      () => locks.rwLock(key),
+      () => locks.semaphore(key, 2),
+      () => locks.inspect(key),
+      () => locks.forceRelease(key, "id"),
+    ];
+    for (const make of makers) expectRefused(await failureOf(make), words);
+    expect(calls).toEqual([]);
+  });
+
+  test.each([0, -1, 1.5, Number.NaN, 1_000_000_001])("a semaphore of %d", async (limit) => {
+    const { locks } = new Scene();
+    expectRefused(await failureOf(() => locks.semaphore("k", limit)), ["limit", "1 to 1000000000"]);
+  });
+
+  test("an extension, a listing, a look and a forced release", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k").acquire();
+    const calls: [() => unknown, string[]][] = [
+      [() => lease.extend(9), ["ttlMs", "10 to 86400000", "9"]],
+      [() => lease.extend(Number.NaN), ["ttlMs", "NaN"]],
+      [() => scene.locks.list({ pageSize: 0 }).next(), ["pageSize", "1 to 1000", "0"]],
+      [() => scene.locks.list({ maxClaims: -1 }).next(), ["maxClaims", "0 to 10000", "-1"]],
+      [() => scene.locks.list({ prefix: "\n" }).next(), ["prefix", "control characters"]],
+      [() => scene.locks.inspect("k", { maxClaims: 10_001 }), ["maxClaims", "10001"]],
+      [() => scene.locks.forceRelease("k", ""), ["id", "1 to 128 bytes"]],
+    ];
+    for (const [call, words] of calls) expectRefused(await failureOf(call), words);
+    expect(scene.calls.map(({ verb }) => verb)).toEqual(["acquire"]);
+    expect(lease.held).toBe(true);
+  });
+});
+
+describe("options: what the store cannot do", () => {
+  test("more durability than it has is refused, and as much is not", async () => {
+    const { locks } = new Scene();
+    locks.mutex("k", { durability: "ephemeral" });
+    for (const durability of ["local", "quorum"] as const) {
+      const error = await failureOf(() => locks.mutex("k", { durability }));
+      expect(error).toMatchObject({ code: "DURABILITY_UNAVAILABLE", key: "k" });
+      expect(error.message).toContain(`"${durability}"`);
+      expect(error.message).toContain('"ephemeral"');
+    }
+  });
+
+  test("a semaphore is refused where limits are not kept, and everything else is not", async () => {
+    const store = Object.assign(memoryStore(), { counts: false });
+    const locks = createLocks(store);
+    expect(await failureOf(() => locks.semaphore("k", 2))).toMatchObject({ code: "UNSUPPORTED", key: "k" });
+    await locks.semaphore("k", 1).run(() => {});
+    await locks.rwLock("k").read.run(() => {});
+    await locks.close();
+  });
+});
+
+describe("options: their effect", () => {
+  test("who asks and why is kept with the claim", async () => {
+    const scene = new Scene({ application: "billing" });
+    await scene.locks.mutex("a").acquire({ info: "nightly", priority: 7 });
+    await scene.locks.mutex("b").acquire({ application: "other" });
+    expect(scene.sent("acquire").map(({ args }) => args[0])).toMatchObject([
+      { application: "billing", info: "nightly", priority: 7, owner: scene.locks.owner },
+      { application: "other", info: "", priority: 0 },
+    ]);
+  });
+
+  test("the defaults are as documented", async () => {
+    const scene = new Scene();
+    await scene.locks.mutex("k").acquire();
+    expect(scene.sent("acquire")[0]?.args[0]).toMatchObject({
+      ttlMs: 30_000,
+      weight: 1,
+      limit: 1,
+      wait: true,
+    });
+    scene.cutOff();
+    const trying = scene.begin(scene.locks.mutex("other").tryAcquire());
+    await scene.clock.advance(4_999);
+    expect(trying.state).toBe("pending");
+    await scene.clock.advance(1);
+    expect(trying.state).toBe("rejected");
+  });
+});

@@ -1,0 +1,36 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+
+const program = fileURLToPath(new URL("./idle-process.ts", import.meta.url));
+
+/** What a process prints that ends by itself. Rejects when it does not, or when it ends with work undone. */
+async function outputOf(what: string): Promise<string> {
+  const { stdout } = await promisify(execFile)(process.execPath, ["--import", "tsx", program, what], {
+    timeout: 15_000,
+  });
+  return stdout.trim();
+}
+
+describe.concurrent("process lifetime", () => {
+  test("a process that holds a lease and has nothing else to do ends by itself", async () => {
+    expect(await outputOf("holds")).toBe("holds");
+  });
+
+  test("a process that waits for a lock lives until it is served", async () => {
+    expect(await outputOf("waits")).toBe("served");
+  });
+
+  test("a process that asks a failing store again lives until it is answered", async () => {
+    expect(await outputOf("asks")).toBe("served");
+  });
+
+  test("a process that releases on a failing store lives until that is done", async () => {
+    expect(await outputOf("releases")).toBe("true");
+  });
+
+  test("a process that gives its leases grace lives until its client is closed", async () => {
+    expect(await outputOf("closes")).toBe("closed");
+  });
+});

@@ -1,0 +1,98 @@
+import {
+  createLocks,
+  type HoldfastWarning,
+  type KeyStatus,
+  type Locks,
+  type LocksOptions,
+  memoryStore,
+} from "holdfast";
+import { type FaultPlan, faultyStore, ManualClock, type StoreCall } from "holdfast/testing";
+
+/** The ttl of most leases in these tests: a heartbeat every 1,000 ms, repeated after 500 ms without an answer. */
+export const TTL_MS = 3_000;
+
+/** Until when an answer proves a lease of that ttl, after its request was sent: less the drift of clocks and a tick. */
+export const PROVEN_MS = 2_996;
+
+/** What a promise has come to so far. */
+export interface Outcome<T> {
+  state: "pending" | "fulfilled" | "rejected";
+  value?: T;
+  error?: unknown;
+  /** When it settled, in milliseconds since the scene began. */
+  atMs?: number;
+}
+
+/** A client in time that the test owns, over a memory store that the test can cut it off from. */
+export class Scene {
+  readonly clock = new ManualClock();
+  /** The store itself, which no fault comes in between. */
+  readonly backend = memoryStore({ clock: this.clock });
+  /** Every call from the client to the store, and every push back, in order. */
+  readonly calls: StoreCall[] = [];
+  readonly warnings: HoldfastWarning[] = [];
+  /** What becomes of the client's calls from now on. */
+  faults: FaultPlan = () => undefined;
+  readonly locks: Locks;
+  readonly #startMs = this.clock.monotonicMs();
+
+  constructor(options: LocksOptions = {}) {
+    const store = faultyStore(this.backend, (call) => this.#plan(call), { clock: this.clock });
+    this.locks = createLocks(store, {
+      clock: this.clock,
+      closeStore: false,
+      onWarning: (warning) => this.warnings.push(warning),
+      ...options,
+    });
+  }
+
+  /** Milliseconds since the scene began. */
+  get nowMs(): number {
+    return this.clock.monotonicMs() - this.#startMs;
+  }
+
+  /** Another client over the same store, with a connection of its own that never fails. */
+  rival(options: LocksOptions = {}): Locks {
+    return createLocks(this.backend, { clock: this.clock, closeStore: false, ...options });
+  }
+
+  /** The calls of one verb so far. */
+  sent<V extends StoreCall["verb"]>(verb: V): Extract<StoreCall, { verb: V }>[] {
+    return this.calls.filter((call): call is Extract<StoreCall, { verb: V }> => call.verb === verb);
+  }
+
+  /** What the store knows of a key. */
+  async status(key: string): Promise<KeyStatus> {
+    const { keys } = await this.backend.look({ key, maxClaims: 100 });
+    return keys[0] as KeyStatus;
+  }
+
+  /** Starts something whose outcome is looked at while time goes on. */
+  begin<T>(promise: Promise<T>): Outcome<T> {
+    const outcome: Outcome<T> = { state: "pending" };
+    promise.then(
+      (value) => Object.assign(outcome, { state: "fulfilled", value, atMs: this.nowMs }),
+      (error: unknown) => Object.assign(outcome, { state: "rejected", error, atMs: this.nowMs }),
+    );
+    return outcome;
+  }
+
+  /** From now on nothing reaches the store and nothing comes back. */
+  cutOff(): void {
+    this.faults = () => ({ lose: "request", hang: true });
+  }
+
+  /** From now on every call fails at once. */
+  refuseCalls(): void {
+    this.faults = () => ({ lose: "request" });
+  }
+
+  reconnect(): void {
+    this.faults = () => undefined;
+  }
+
+  #plan(call: StoreCall) {
+    this.calls.push(call);
+    return this.faults(call);
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * `npm run mutants`: plants one bug after the other in a copy of the sources and shows who finds it, the test suite or
+ * the simulation. Fails when a bug goes unnoticed by both. `-- --only WORD` takes those with the word in their name.
+ */
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { type Mutant, mutants } from "./mutants.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const { values } = parseArgs({ options: { only: { type: "string", default: "" } } });
+const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
+
+/** Enough to find what there is to find, and to be done in a few minutes. */
+const HISTORIES = 1_500;
+const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
+
+const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
+process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+for (const name of ["docs", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
+  cpSync(join(root, name), join(folder, name), { recursive: true });
+}
+symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+
+expectIntact();
+const missed = chosen.filter((mutant) => !isCaught(mutant));
+console.log(
+  `\n${chosen.length} bugs planted, ${chosen.length - missed.length} caught, ${missed.length} missed`,
+);
+for (const mutant of missed) console.log(`missed: ${mutant.name}`);
+process.exitCode = missed.length === 0 && chosen.length > 0 ? 0 : 1;
+
+/** A test that fails anyway would catch every bug. */
+function expectIntact(): void {
+  const failure = runSuite() ?? runSimulation();
+  if (failure === undefined) return;
+  console.error(`Without any bug planted: ${failure}`);
+  process.exit(1);
+}
+
+function isCaught(mutant: Mutant): boolean {
+  const path = join(folder, mutant.file);
+  const intact = readFileSync(path, "utf8");
+  if (intact.split(mutant.find).length !== 2) {
+    throw new Error(
+      `"${mutant.name}" does not fit ${mutant.file} any more: its text must stand there exactly once.`,
+    );
+  }
+  writeFileSync(
+    path,
+    intact.replace(mutant.find, () => mutant.replace),
+  );
+  const suite = runSuite();
+  const simulation = runSimulation();
+  writeFileSync(path, intact);
+  console.log(`\n${suite === undefined && simulation === undefined ? "MISSED" : "caught"}  ${mutant.name}`);
+  console.log(`        suite       ${suite ?? "–"}`);
+  console.log(`        simulation  ${simulation ?? "–"}`);
+  return suite !== undefined || simulation !== undefined;
+}
+
+/** The first test that fails, if one does. */
+function runSuite(): string | undefined {
+  const args = ["node_modules/vitest/vitest.mjs", "run", ...SUITES, "--bail", "1", "--reporter", "json"];
+  const { status, stdout } = run(args, { RECORD_MODEL_RUNS: "300" });
+  if (status === 0) return undefined;
+  const report = stdout.slice(stdout.indexOf('{"numTotalTestSuites"'));
+  const failed = /"fullName":"((?:[^"\\]|\\.)*)","status":"failed"/.exec(report)?.[1];
+  return failed ?? `ended with ${status}`;
+}
+
+/** What went wrong in the first history that fails, if one does. */
+function runSimulation(): string | undefined {
+  const args = ["--import", "tsx", "test/simulation/command.ts", "--seeds", `${HISTORIES}`];
+  const { status, stdout } = run(args, {});
+  if (status === 0) return undefined;
+  return /^FAILED: (.*)$/m.exec(stdout)?.[1] ?? `ended with ${status}`;
+}
+
+function run(args: readonly string[], env: Record<string, string>) {
+  return spawnSync(process.execPath, args, {
+    cwd: folder,
+    encoding: "utf8",
+    env: { ...process.env, ...env, NO_COLOR: "1" },
+    maxBuffer: 1 << 28,
+    // A bug may make a test spin; that counts as found, too.
+    timeout: 180_000,
+    killSignal: "SIGKILL",
+  });
+}

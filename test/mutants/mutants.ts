@@ -1,0 +1,199 @@
+/** Bugs to plant, each the kind that a lock could be wrong by for years. The tests are good if they find them all. */
+export interface Mutant {
+  readonly name: string;
+  readonly file: string;
+  /** What stands in the file, exactly once. */
+  readonly find: string;
+  readonly replace: string;
+}
+
+const record = "src/core/record.ts";
+const claim = "src/core/live-claim.ts";
+const heartbeat = "src/core/heartbeat.ts";
+const memory = "src/stores/memory/memory-store.ts";
+
+export const mutants: readonly Mutant[] = [
+  {
+    name: "a claim lives one tick too long",
+    file: record,
+    find: "next.expiresAtMs <= nowMs",
+    replace: "next.expiresAtMs < nowMs",
+  },
+  {
+    name: "the head of the queue is granted without a look at the limit",
+    file: record,
+    find: "head !== undefined && fits(record, head)",
+    replace: "head !== undefined",
+  },
+  {
+    name: "the limits of those who hold do not count",
+    file: record,
+    find: "tightest === undefined ? claim.limit : Math.min(claim.limit, tightest.limit)",
+    replace: "claim.limit",
+  },
+  {
+    name: "renew and release do not compare the token",
+    file: record,
+    find: "return ref.token === undefined || ref.token === claim.token;",
+    replace: "return true;",
+  },
+  {
+    name: "the newest waiter goes first",
+    file: record,
+    find: "b.priority - a.priority || a.arrival - b.arrival",
+    replace: "b.priority - a.priority || b.arrival - a.arrival",
+  },
+  {
+    name: "whoever fits barges in past the queue",
+    file: record,
+    find: "  addWaiting(record, claim);\n  grantHead(record, turn);",
+    replace:
+      "  if (fits(record, claim)) {\n    stampGrant(record, claim, turn);\n    addHeld(record, claim);\n  } else {\n    addWaiting(record, claim);\n  }",
+  },
+  {
+    name: "a heartbeat can shorten a lease",
+    file: record,
+    find: "  if (expiresAtMs <= claim.expiresAtMs) return;\n",
+    replace: "",
+  },
+  {
+    name: "a grant prolongs the claim of a waiter that may be dead",
+    file: record,
+    find: "    stampGrant(record, head, turn);\n    hold(record, head);",
+    replace:
+      "    stampGrant(record, head, turn);\n    head.expiresAtMs = turn.nowMs + head.ttlMs;\n    hold(record, head);",
+  },
+  {
+    name: "a try that fails stays in the queue",
+    file: record,
+    find: 'if (!request.wait) return withdraw(record, claim, "contended");',
+    replace: "if (!request.wait) return refusals.contended;",
+  },
+  {
+    name: "a fence is the stamp, also where the clock stood still or went back",
+    file: record,
+    find: "record.fence = next > turn.stamp ? next : turn.stamp;",
+    replace: "record.fence = turn.stamp > 0n ? turn.stamp : next;",
+  },
+  {
+    name: "a lease that was taken over is free as soon as the taker lets go",
+    file: record,
+    find: "ref.token !== undefined && claim.promisedUntilMs > turn.nowMs",
+    replace: "ref.token === NOBODY",
+  },
+  {
+    name: "fences go back when an idle record is dropped",
+    file: memory,
+    find: "this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));",
+    replace: "",
+  },
+  {
+    name: "grants are not pushed",
+    file: memory,
+    find: "    listener.refs.push(ref);",
+    replace: "    listener.refs.splice(0);",
+  },
+  {
+    name: "a pushed grant is not acted upon",
+    file: heartbeat,
+    find: "      if (claim !== undefined) granted.push(claim);",
+    replace: "      if (claim !== undefined) continue;",
+  },
+  {
+    name: "a push that overtakes its answer is forgotten",
+    file: heartbeat,
+    find: "    this.#earlyGrants.add(name);",
+    replace: "",
+  },
+  {
+    name: "nobody asks when the holder should have expired",
+    file: claim,
+    find: "this.#attemptMs = Math.min(heartbeatMs, retryMs);",
+    replace: "this.#attemptMs = heartbeatMs;",
+  },
+  {
+    name: "the deadline is counted from the answer",
+    file: claim,
+    find: "const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);",
+    replace: "const provenUntilMs = this.#provenBy(nowMs, answer.expiresInMs);",
+  },
+  {
+    name: "clocks are trusted to run at the same rate",
+    file: claim,
+    find: "expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS",
+    replace: "expiresInMs - STORE_TICK_MS",
+  },
+  {
+    name: "held is what was last heard, not what the clock says",
+    file: claim,
+    find: 'return this.#expireIfOverdue(this.#now()) === "held";',
+    replace: 'return this.#phase === "held";',
+  },
+  {
+    name: "an answer that comes too late is believed",
+    file: claim,
+    find: "if (provenUntilMs <= nowMs) {",
+    replace: "if (nowMs < 0) {",
+  },
+  {
+    name: "an answer after the deadline revives the lease",
+    file: heartbeat,
+    find: "(answers) => {\n        const nowMs = this.wake();",
+    replace: "(answers) => {\n        const nowMs = this.clock.monotonicMs();",
+  },
+  {
+    name: "the fence comes from the client's clock",
+    file: claim,
+    find: "this.fence = answer.fence;",
+    replace: "this.fence = BigInt(Math.floor(this.#heartbeat.clock.wallMs() * 1_000));",
+  },
+  {
+    name: "a cancelled waiter stays in the queue",
+    file: claim,
+    find: "this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);",
+    replace: "this.#end();\n    refuse();",
+  },
+  {
+    name: "what is granted after giving up is kept",
+    file: claim,
+    find: 'if (answer.state !== "refused") this.#heartbeat.discard(request);',
+    replace: "",
+  },
+  {
+    name: "one failed heartbeat loses the lease",
+    file: claim,
+    find: "this.#wantsHeartbeats()) this.#retry(error);",
+    replace: 'this.#wantsHeartbeats()) this.#lose("gone");',
+  },
+  {
+    name: "a heartbeat that is never answered is never repeated",
+    file: claim,
+    find: "this.#attemptMs = nowMs + this.#attemptTimeoutMs();",
+    replace: "this.#attemptMs = NEVER;",
+  },
+  {
+    name: "a waiter whom the store has forgotten waits for ever",
+    file: claim,
+    find: '      this.#phase = "asking";\n      this.#answered();\n      this.#ask(this.#now());',
+    replace: "      this.#answered();",
+  },
+  {
+    name: "a retry asks with another id",
+    file: claim,
+    find: "    const request = this.request;\n    const heartbeat = this.#heartbeat;",
+    replace:
+      "    if (this.#attempts > 1) this.request = { ...this.request, ...newClaimIds() };\n    const request = this.request;\n    const heartbeat = this.#heartbeat;",
+  },
+  {
+    name: "a lease being won again comes back after its release",
+    file: claim,
+    find: 'request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving"',
+    replace: "request.token === this.request.token",
+  },
+  {
+    name: "maxHoldMs is not kept",
+    file: claim,
+    find: "this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;",
+    replace: "this.#holdUntilMs = NEVER;",
+  },
+];
