@@ -1,16 +1,22 @@
 import { emptyRecord, IdIndex, type LockRecord } from "../../core/index.ts";
 
 /** One key's record, its place in the index, and its neighbours in the order of creation. */
-export interface Entry {
+export class Entry {
   /** The key: what an entry is found by. */
   readonly id: string;
   /** Its number among all that were ever created, which is the order of listing. */
   readonly serial: number;
-  readonly record: LockRecord;
-  idHash: number;
-  idNext: Entry | undefined;
+  readonly record: LockRecord = emptyRecord();
+  idHash = 0;
+  idNext: this | undefined = undefined;
   before: Entry | undefined;
-  after: Entry | undefined;
+  after: Entry | undefined = undefined;
+
+  constructor(key: string, serial: number, before: Entry | undefined) {
+    this.id = key;
+    this.serial = serial;
+    this.before = before;
+  }
 }
 
 /** Who goes through the entries a few at a time. An entry that is removed meanwhile moves the place to the next one. */
@@ -47,15 +53,7 @@ export class Entries {
 
   /** Makes an empty record for a key that has none. */
   create(key: string): Entry {
-    const entry: Entry = {
-      id: key,
-      serial: ++this.#serial,
-      record: emptyRecord(),
-      idHash: 0,
-      idNext: undefined,
-      before: this.#last,
-      after: undefined,
-    };
+    const entry = new Entry(key, ++this.#serial, this.#last);
     if (this.#last === undefined) this.#first = entry;
     else this.#last.after = entry;
     this.#last = entry;
