@@ -33,9 +33,9 @@ export class Child<T extends Offer> {
   readonly #process: ChildProcess;
   readonly #ended: Promise<Answer>;
 
-  constructor(file: URL) {
+  constructor(file: URL, nodeOptions: readonly string[] = []) {
     this.#process = fork(fileURLToPath(file), {
-      execArgv: ["--expose-gc", "--max-old-space-size=8192", "--import", "tsx"],
+      execArgv: ["--expose-gc", "--max-old-space-size=8192", ...nodeOptions, "--import", "tsx"],
     });
     this.#ended = once(this.#process, "exit").then(([code]) => ({
       error: `The process ended with ${code}.`,

@@ -12,7 +12,7 @@ export interface Row {
   readonly peer: string;
   /** What the target is about: a ratio or a fraction. */
   readonly result?: Spread;
-  readonly target?: Target;
+  readonly target?: Target | undefined;
 }
 
 export interface Report {

@@ -26,6 +26,8 @@ describe("the bench command", () => {
       "acquire and release, n callers on one key",
       "acquire and release of a fixed key, n keys held",
       "acquire and release of fresh keys, n keys held",
+      "fixed key, larger young generation, n keys held",
+      "fresh keys, larger young generation, n keys held",
       "memory of a held lease, n held",
       "n leases renewing, ttl n s: processor, as a fraction of one core",
       "n leases renewing, ttl n s: longest delay of the event loop",

@@ -19,11 +19,14 @@ export interface HeldKeysSizes {
   readonly rounds: number;
 }
 
-export async function measureHeldKeys(sizes: HeldKeysSizes): Promise<HeldKeysResult> {
+export async function measureHeldKeys(
+  sizes: HeldKeysSizes,
+  nodeOptions: readonly string[] = [],
+): Promise<HeldKeysResult> {
   const file = new URL("held-keys-process.ts", import.meta.url);
-  const few = new Child<HeldKeys>(file);
-  const some = new Child<HeldKeys>(file);
-  const many = new Child<HeldKeys>(file);
+  const few = new Child<HeldKeys>(file, nodeOptions);
+  const some = new Child<HeldKeys>(file, nodeOptions);
+  const many = new Child<HeldKeys>(file, nodeOptions);
   try {
     const bytesAtSome = await some.call("hold", sizes.some);
     some.stop();
