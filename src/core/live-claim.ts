@@ -10,7 +10,6 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
-import { randomUUID } from "node:crypto";
 import {
   closedError,
   notHeldError,
@@ -20,6 +19,7 @@ import {
   unavailableError,
   unsoundError,
 } from "./claim-errors.ts";
+import { newClaimIds } from "./claim-ids.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
 import { Extensions } from "./extensions.ts";
@@ -700,12 +700,6 @@ export class LiveClaim {
     const { store, settings } = this.#heartbeat;
     return unavailableError(store.name, this.request.key, settings.requestTimeoutMs, this.#lastError);
   }
-}
-
-/** An id that is unique and may be shown, and a token that begins with it but cannot be guessed from it. */
-export function newClaimIds(): { id: string; token: string } {
-  const token = randomUUID();
-  return { id: token.slice(0, 18), token };
 }
 
 const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());

@@ -18,6 +18,7 @@
  */
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
+import { newClaim } from "./new-record.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -29,6 +30,8 @@ import type {
   RenewRef,
   WaitingAnswer,
 } from "./store.ts";
+
+export { emptyRecord } from "./new-record.ts";
 
 /** A claim inside a record. `fence` is 0 while it waits. */
 export interface RecordClaim {
@@ -85,19 +88,6 @@ export interface Turn {
   readonly granted: RecordClaim[];
 }
 
-export function emptyRecord(): LockRecord {
-  return {
-    fence: 0n,
-    heldWeight: 0,
-    arrivals: 0,
-    held: [],
-    limits: [],
-    waiting: [],
-    queue: [],
-    byId: undefined,
-  };
-}
-
 /** Whether the record has no claim left, so that its key need not be kept. */
 export function isIdle(record: LockRecord): boolean {
   return record.held.length === 0 && record.queue.length === 0;
@@ -114,7 +104,7 @@ export function acquire(
   const known = findClaim(record, request.id);
   if (known !== undefined) return acquireAgain(record, known, request, turn);
 
-  const claim = newClaim(record, request, turn.nowMs + request.ttlMs);
+  const claim = newClaim(request, record.arrivals++, turn.nowMs + request.ttlMs);
   addWaiting(record, claim);
   grantHead(record, turn);
   if (claim.fence !== 0n) return heldAnswer(claim, turn);
@@ -240,29 +230,6 @@ function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
 
 function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
   return ref.token === undefined || ref.token === claim.token;
-}
-
-function newClaim(record: LockRecord, request: ClaimRequest, expiresAtMs: number): RecordClaim {
-  return {
-    id: request.id,
-    token: request.token,
-    weight: request.weight,
-    limit: request.limit,
-    priority: request.priority,
-    ttlMs: request.ttlMs,
-    owner: request.owner,
-    info: request.info,
-    application: request.application,
-    arrival: record.arrivals++,
-    fence: 0n,
-    acquiredAtMs: 0,
-    expiresAtMs,
-    promisedUntilMs: 0,
-    expirySlot: 0,
-    rankSlot: 0,
-    idHash: 0,
-    idNext: undefined,
-  };
 }
 
 /** @internal Adds a claim at its place: for the machine itself and for reading a stored record back. */

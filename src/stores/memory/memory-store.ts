@@ -16,7 +16,6 @@ import {
   invalid,
   isIdle,
   type KeyStatus,
-  type LockRecord,
   type LookPage,
   type LookQuery,
   type RenewAnswer,
@@ -29,6 +28,7 @@ import {
   type Turn,
   type Unsubscribe,
 } from "../../core/index.ts";
+import { Entries, type Entry, type Place } from "./entries.ts";
 
 export interface MemoryStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
@@ -50,13 +50,6 @@ export function memoryStore(options: MemoryStoreOptions = {}): Store {
   return new MemoryStore(options);
 }
 
-/** One key's record, and its place among all that were ever created, which is the order of listing. */
-interface Entry {
-  readonly key: string;
-  readonly serial: number;
-  readonly record: LockRecord;
-}
-
 /** Who is told of an owner's grants, and what has not been told yet. */
 interface Listener {
   readonly owner: string;
@@ -67,6 +60,9 @@ interface Listener {
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
 
+/** Calls back at the end of the current turn, like `queueMicrotask` but without the context that Node adds to that. */
+const soon = Promise.resolve();
+
 class MemoryStore implements Store {
   readonly name = "memory";
   readonly durability = "ephemeral";
@@ -75,13 +71,13 @@ class MemoryStore implements Store {
   readonly #maxWaiters: number;
   /** Turns the monotonic clock into wall time that never jumps. */
   readonly #wallOffsetMs: number;
-  readonly #entries = new Map<string, Entry>();
+  /** How far sweeping has come. */
+  readonly #sweep: Place = { next: undefined };
+  /** Where the latest page of a listing ended, and the cursor that says so. */
+  readonly #page: Place & { cursor: string | undefined } = { cursor: undefined, next: undefined };
+  #entries = new Entries(this.#sweep, this.#page);
   readonly #listeners = new Map<string, Listener>();
-  #serial = 0;
   #lastStamp = 0;
-  #sweep: Iterator<Entry> | undefined;
-  /** Where the last page of a listing ended, and how many records had been created by then. */
-  #pages: { readonly cursor: string; readonly rest: Iterator<Entry>; readonly serial: number } | undefined;
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -109,7 +105,7 @@ class MemoryStore implements Store {
   async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
     checkRequest(request);
     const turn = this.#nextTurn();
-    const entry = this.#entries.get(request.key) ?? this.#create(request.key, turn);
+    const entry = this.#entries.find(request.key) ?? this.#create(request.key, turn);
     const answer = acquire(entry.record, request, this.#maxWaiters, turn);
     this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
     return answer;
@@ -120,7 +116,7 @@ class MemoryStore implements Store {
     const turn = this.#nextTurn();
     const answers: RenewAnswer[] = [];
     for (const ref of refs) {
-      const entry = this.#entries.get(ref.key);
+      const entry = this.#entries.find(ref.key);
       const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
       answers.push(answer);
       if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
@@ -133,7 +129,7 @@ class MemoryStore implements Store {
     const turn = this.#nextTurn();
     const released: boolean[] = [];
     for (const ref of refs) {
-      const entry = this.#entries.get(ref.key);
+      const entry = this.#entries.find(ref.key);
       const removed = entry !== undefined && release(entry.record, ref, turn);
       released.push(removed);
       if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
@@ -144,8 +140,8 @@ class MemoryStore implements Store {
   async look(query: LookQuery): Promise<LookPage> {
     checkQuery(query);
     const { nowMs } = this.#nextTurn();
-    if ("prefix" in query) return this.#page(query, nowMs);
-    const record = this.#entries.get(query.key)?.record ?? emptyRecord();
+    if ("prefix" in query) return this.#list(query, nowMs);
+    const record = this.#entries.find(query.key)?.record ?? emptyRecord();
     return { keys: [describe(record, query.key, nowMs, query.maxClaims)] };
   }
 
@@ -159,10 +155,10 @@ class MemoryStore implements Store {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#entries.clear();
+    this.#entries = new Entries();
     this.#listeners.clear();
-    this.#sweep = undefined;
-    this.#pages = undefined;
+    this.#sweep.next = undefined;
+    this.#page.next = undefined;
   }
 
   #nextTurn(): Turn {
@@ -178,23 +174,15 @@ class MemoryStore implements Store {
     // operation ever pays for sweeping them all.
     this.#sweepOne(turn);
     this.#sweepOne(turn);
-    // A listing that nobody goes on with: an iterator that stands still keeps every former table of the map alive.
-    if (this.#pages !== undefined && this.#serial - this.#pages.serial >= EXAMINED_PER_PAGE)
-      this.#pages = undefined;
-    const entry: Entry = { key, serial: ++this.#serial, record: emptyRecord() };
-    this.#entries.set(key, entry);
-    return entry;
+    return this.#entries.create(key);
   }
 
   #sweepOne(turn: Turn): void {
-    this.#sweep ??= this.#entries.values();
-    const next = this.#sweep.next();
-    if (next.done) {
-      this.#sweep = undefined;
-      return;
-    }
-    settle(next.value.record, turn);
-    this.#finish(next.value, turn, undefined);
+    const entry = this.#sweep.next ?? this.#entries.first;
+    if (entry === undefined) return;
+    this.#sweep.next = entry.after;
+    settle(entry.record, turn);
+    this.#finish(entry, turn, undefined);
   }
 
   /**
@@ -205,13 +193,13 @@ class MemoryStore implements Store {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.key, id: claim.id });
+      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.id, id: claim.id });
     }
     turn.granted.length = 0;
   }
 
   #drop(entry: Entry, turn: Turn): void {
-    this.#entries.delete(entry.key);
+    this.#entries.remove(entry);
     // Claims granted together take fences ahead of the stamp. A record made anew must start above all of them.
     if (entry.record.fence > turn.stamp) {
       this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));
@@ -221,43 +209,34 @@ class MemoryStore implements Store {
   #push(owner: string, ref: ClaimRef): void {
     const listener = this.#listeners.get(owner);
     if (listener === undefined) return;
-    if (this.#toTell.length === 0) queueMicrotask(this.#tell);
+    if (this.#toTell.length === 0) void soon.then(this.#tell);
     if (listener.refs.length === 0) this.#toTell.push(listener);
     listener.refs.push(ref);
   }
 
-  #page(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
-    const rest = this.#resume(query.cursor);
+  #list(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
+    let next = this.#resume(query.cursor);
     const keys: KeyStatus[] = [];
     let cursor = "";
     for (let examined = 0; examined < EXAMINED_PER_PAGE && keys.length < query.limit; examined++) {
-      const next = rest.next();
-      if (next.done) {
-        // Its place is used up, and whoever asks for this page again must be shown it again.
-        this.#pages = undefined;
-        return { keys };
+      if (next === undefined) return { keys };
+      cursor = String(next.serial);
+      if (next.id.startsWith(query.prefix)) {
+        const status = describe(next.record, next.id, nowMs, query.maxClaims);
+        if (status.heldCount + status.waitingCount > 0) keys.push(status);
       }
-      cursor = String(next.value.serial);
-      if (!next.value.key.startsWith(query.prefix)) continue;
-      const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
-      if (status.heldCount + status.waitingCount > 0) keys.push(status);
+      next = next.after;
     }
-    this.#pages = { cursor, rest, serial: this.#serial };
+    this.#page.cursor = cursor;
+    this.#page.next = next;
     return { keys, cursor };
   }
 
   /** Goes on where the last page ended, or finds the place again when another listing came in between. */
-  #resume(cursor: string | undefined): Iterator<Entry> {
-    if (cursor !== undefined && cursor === this.#pages?.cursor) return this.#pages.rest;
-    const rest = this.#entries.values();
-    if (cursor === undefined) return rest;
+  #resume(cursor: string | undefined): Entry | undefined {
+    if (cursor === undefined) return this.#entries.first;
+    if (cursor === this.#page.cursor && this.#page.next !== undefined) return this.#page.next;
     if (!/^\d{1,16}$/.test(cursor)) throw invalid(`cursor must come from the page before, not "${cursor}".`);
-    return entriesAfter(Number(cursor), rest);
-  }
-}
-
-function* entriesAfter(serial: number, entries: Iterable<Entry>): Generator<Entry> {
-  for (const entry of entries) {
-    if (entry.serial > serial) yield entry;
+    return this.#entries.afterSerial(Number(cursor));
   }
 }
