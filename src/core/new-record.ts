@@ -10,13 +10,14 @@ import type { LockRecord, RecordClaim } from "./record.ts";
 import type { ClaimRequest } from "./store.ts";
 
 const nothing: readonly RecordClaim[] = [];
+const oneClaim: readonly (RecordClaim | undefined)[] = [undefined];
 
 class EmptyRecord implements LockRecord {
   fence = 0n;
   heldWeight = 0;
   arrivals = 0;
-  readonly held = nothing.slice();
-  readonly limits = nothing.slice();
+  held = nothing.slice();
+  limits = nothing.slice();
   readonly waiting = nothing.slice();
   readonly queue = nothing.slice();
   byId: IdIndex<RecordClaim> | undefined = undefined;
@@ -61,7 +62,14 @@ export function emptyRecord(): LockRecord {
   return new EmptyRecord();
 }
 
-/** A claim as it joins the queue. */
+/** A list with room for one, which is what most records have: the first push to an empty list makes room for 17. */
+export function listOf(claim: RecordClaim): RecordClaim[] {
+  const list = oneClaim.slice() as RecordClaim[];
+  list[0] = claim;
+  return list;
+}
+
+/** A new claim, waiting. */
 export function newClaim(request: ClaimRequest, arrival: number, expiresAtMs: number): RecordClaim {
   return new NewClaim(request, arrival, expiresAtMs);
 }
