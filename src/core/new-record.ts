@@ -9,17 +9,18 @@ import type { IdIndex } from "./id-index.ts";
 import type { LockRecord, RecordClaim } from "./record.ts";
 import type { ClaimRequest } from "./store.ts";
 
-const nothing: readonly RecordClaim[] = [];
+/** The one empty list of all records. It is never added to: an empty list is replaced by `listOf` the first claim. */
+const nothing: RecordClaim[] = [];
 const oneClaim: readonly (RecordClaim | undefined)[] = [undefined];
 
 class EmptyRecord implements LockRecord {
   fence = 0n;
   heldWeight = 0;
   arrivals = 0;
-  held = nothing.slice();
-  limits = nothing.slice();
-  readonly waiting = nothing.slice();
-  readonly queue = nothing.slice();
+  held = nothing;
+  limits = nothing;
+  waiting = nothing;
+  queue = nothing;
   byId: IdIndex<RecordClaim> | undefined = undefined;
 }
 

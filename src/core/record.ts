@@ -71,9 +71,9 @@ export interface LockRecord {
   /** Held claims, the tightest limit first. */
   limits: RecordClaim[];
   /** Waiting claims, the next to expire first. */
-  readonly waiting: RecordClaim[];
+  waiting: RecordClaim[];
   /** Waiting claims, the next to be served first. */
-  readonly queue: RecordClaim[];
+  queue: RecordClaim[];
   /** Claims by id, once there have been more than a look through the heaps is good for. */
   byId: IdIndex<RecordClaim> | undefined;
 }
@@ -242,8 +242,15 @@ function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
 /** @internal Adds a claim at its place: for the machine itself and for reading a stored record back. */
 export function addWaiting(record: LockRecord, claim: RecordClaim): void {
   indexClaim(record, claim);
-  heapInsert(record.waiting, claim, byExpiry);
-  heapInsert(record.queue, claim, byTurnOrder);
+  if (record.queue.length === 0) {
+    record.waiting = listOf(claim);
+    record.queue = listOf(claim);
+    claim.expirySlot = 0;
+    claim.rankSlot = 0;
+  } else {
+    heapInsert(record.waiting, claim, byExpiry);
+    heapInsert(record.queue, claim, byTurnOrder);
+  }
 }
 
 /** @internal */

@@ -43,6 +43,10 @@ export class Entries {
     this.#places = places;
   }
 
+  get size(): number {
+    return this.#byKey.size;
+  }
+
   get first(): Entry | undefined {
     return this.#first;
   }

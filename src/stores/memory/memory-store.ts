@@ -18,6 +18,7 @@ import {
   type KeyStatus,
   type LookPage,
   type LookQuery,
+  type RecordClaim,
   type RenewAnswer,
   type RenewRef,
   release,
@@ -57,6 +58,12 @@ interface Listener {
   refs: ClaimRef[];
 }
 
+/** How many records are looked at for each one that is created, while there are too many. */
+const SWEPT_PER_RECORD = 4;
+
+/** Fewer records than this are not worth sweeping. */
+const MIN_SWEPT_SIZE = 1_000;
+
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
 
@@ -71,13 +78,16 @@ class MemoryStore implements Store {
   readonly #maxWaiters: number;
   /** Turns the monotonic clock into wall time that never jumps. */
   readonly #wallOffsetMs: number;
-  /** How far sweeping has come. */
+  /** How far sweeping has come, and from how many records on it goes on. */
   readonly #sweep: Place = { next: undefined };
+  #sweepFromSize = MIN_SWEPT_SIZE;
   /** Where the latest page of a listing ended, and the cursor that says so. */
   readonly #page: Place & { cursor: string | undefined } = { cursor: undefined, next: undefined };
   #entries = new Entries(this.#sweep, this.#page);
   readonly #listeners = new Map<string, Listener>();
   #lastStamp = 0;
+  /** The present turn. There is only ever one, so it is made once. */
+  readonly #turn = { nowMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -166,23 +176,32 @@ class MemoryStore implements Store {
     const now = this.#clock.monotonicMs() + this.#wallOffsetMs;
     // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
     this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));
-    return { nowMs: Math.floor(now), stamp: BigInt(this.#lastStamp), granted: [] };
+    this.#turn.nowMs = Math.floor(now);
+    this.#turn.stamp = BigInt(this.#lastStamp);
+    return this.#turn;
   }
 
   #create(key: string, turn: Turn): Entry {
-    // Two records are looked at for each one created, so records whose claims all expired cannot pile up, and no
-    // operation ever pays for sweeping them all.
-    this.#sweepOne(turn);
-    this.#sweepOne(turn);
+    if (this.#entries.size >= this.#sweepFromSize) this.#sweepSome(turn);
     return this.#entries.create(key);
   }
 
-  #sweepOne(turn: Turn): void {
-    const entry = this.#sweep.next ?? this.#entries.first;
-    if (entry === undefined) return;
-    this.#sweep.next = entry.after;
-    settle(entry.record, turn);
-    this.#finish(entry, turn, undefined);
+  /**
+   * Looks at a few records for each one created, once there are twice as many as the last sweep left. So records whose
+   * claims all expired cannot pile up, no operation pays for sweeping them all, and nobody sweeps where nothing grows.
+   */
+  #sweepSome(turn: Turn): void {
+    for (let count = 0; count < SWEPT_PER_RECORD; count++) {
+      const entry = this.#sweep.next ?? this.#entries.first;
+      if (entry === undefined) return;
+      this.#sweep.next = entry.after;
+      settle(entry.record, turn);
+      this.#finish(entry, turn, undefined);
+      if (this.#sweep.next === undefined) {
+        this.#sweepFromSize = Math.max(MIN_SWEPT_SIZE, 2 * this.#entries.size);
+        return;
+      }
+    }
   }
 
   /**
