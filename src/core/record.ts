@@ -232,7 +232,9 @@ const SEARCHED_CLAIMS = 8;
 
 function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   if (record.byId !== undefined) return record.byId.find(id);
-  return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
+  for (const claim of record.held) if (claim.id === id) return claim;
+  for (const claim of record.queue) if (claim.id === id) return claim;
+  return undefined;
 }
 
 function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {

@@ -112,39 +112,16 @@ class MemoryStore implements Store {
     this.#wallOffsetMs = this.#clock.wallMs() - this.#clock.monotonicMs();
   }
 
-  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
-    checkRequest(request);
-    const turn = this.#nextTurn();
-    const entry = this.#entries.find(request.key) ?? this.#create(request.key, turn);
-    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
-    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
-    return answer;
+  acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    return this.#answer(this.#acquire, request);
   }
 
-  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    const answers: RenewAnswer[] = [];
-    for (const ref of refs) {
-      const entry = this.#entries.find(ref.key);
-      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
-      answers.push(answer);
-      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
-    }
-    return answers;
+  renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    return this.#answer(this.#renew, refs);
   }
 
-  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    const released: boolean[] = [];
-    for (const ref of refs) {
-      const entry = this.#entries.find(ref.key);
-      const removed = entry !== undefined && release(entry.record, ref, turn);
-      released.push(removed);
-      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
-    }
-    return released;
+  release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    return this.#answer(this.#release, refs);
   }
 
   async look(query: LookQuery): Promise<LookPage> {
@@ -169,6 +146,50 @@ class MemoryStore implements Store {
     this.#listeners.clear();
     this.#sweep.next = undefined;
     this.#page.next = undefined;
+  }
+
+  /** Like an async method, at half its price: every lock cycle pays it twice. */
+  #answer<A, T>(verb: (argument: A) => T, argument: A): Promise<T> {
+    try {
+      return Promise.resolve(verb.call(this, argument));
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  #acquire(request: ClaimRequest): AcquireAnswer {
+    checkRequest(request);
+    const turn = this.#nextTurn();
+    const entry = this.#entries.find(request.key) ?? this.#create(request.key, turn);
+    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
+    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
+    return answer;
+  }
+
+  #renew(refs: readonly RenewRef[]): readonly RenewAnswer[] {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    const answers: RenewAnswer[] = [];
+    for (const ref of refs) {
+      const entry = this.#entries.find(ref.key);
+      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
+      answers.push(answer);
+      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
+    }
+    return answers;
+  }
+
+  #release(refs: readonly ClaimRef[]): readonly boolean[] {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    const released: boolean[] = [];
+    for (const ref of refs) {
+      const entry = this.#entries.find(ref.key);
+      const removed = entry !== undefined && release(entry.record, ref, turn);
+      released.push(removed);
+      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
+    }
+    return released;
   }
 
   #nextTurn(): Turn {
