@@ -2,6 +2,7 @@
 import { Child } from "../child.ts";
 import { alternate, type Pair } from "../rounds.ts";
 import type { HeldKeys } from "./held-keys-process.ts";
+import type { HeldRecords } from "./held-records-process.ts";
 
 export interface HeldKeysResult {
   /** `ours` with many leases held, `theirs` with few. */
@@ -19,14 +20,28 @@ export interface HeldKeysSizes {
   readonly rounds: number;
 }
 
-export async function measureHeldKeys(
+/** Leases of a client, with all that keeps them alive. */
+export function measureHeldKeys(
   sizes: HeldKeysSizes,
   nodeOptions: readonly string[] = [],
 ): Promise<HeldKeysResult> {
-  const file = new URL("held-keys-process.ts", import.meta.url);
-  const few = new Child<HeldKeys>(file, nodeOptions);
-  const some = new Child<HeldKeys>(file, nodeOptions);
-  const many = new Child<HeldKeys>(file, nodeOptions);
+  return measure<HeldKeys>("held-keys-process.ts", sizes, nodeOptions);
+}
+
+/** Keys of a store alone, whose clients are elsewhere. */
+export function measureHeldRecords(sizes: HeldKeysSizes): Promise<HeldKeysResult> {
+  return measure<HeldRecords>("held-records-process.ts", sizes, []);
+}
+
+async function measure<P extends HeldKeys | HeldRecords>(
+  name: string,
+  sizes: HeldKeysSizes,
+  nodeOptions: readonly string[],
+): Promise<HeldKeysResult> {
+  const file = new URL(name, import.meta.url);
+  const few = new Child<P>(file, nodeOptions);
+  const some = new Child<P>(file, nodeOptions);
+  const many = new Child<P>(file, nodeOptions);
   try {
     const bytesAtSome = await some.call("hold", sizes.some);
     some.stop();

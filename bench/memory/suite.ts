@@ -4,7 +4,7 @@ import type { Pair } from "../rounds.ts";
 import { ratioOf, spreadOf } from "../statistics.ts";
 import type { Suite } from "../suite.ts";
 import { measureContended, measureUncontended } from "./contenders.ts";
-import { type HeldKeysResult, type HeldKeysSizes, measureHeldKeys } from "./held-keys.ts";
+import { type HeldKeysResult, type HeldKeysSizes, measureHeldKeys, measureHeldRecords } from "./held-keys.ts";
 import { measureRenewals, type RenewalsResult, type RenewalsSizes } from "./renewals.ts";
 
 interface Sizes {
@@ -41,6 +41,8 @@ export const memorySuite: Suite = {
     const contended = await measureContended(sizes.callers, sizes.cycles, sizes.rounds);
     progress("Many held keys …");
     const heldKeys = await measureHeldKeys(sizes.heldKeys);
+    progress("Many held keys, in the store alone …");
+    const heldRecords = await measureHeldRecords(sizes.heldKeys);
     progress("Many held keys, with a larger young generation …");
     const roomy = await measureHeldKeys(sizes.heldKeys, ["--max-semi-space-size=128"]);
     progress("Many renewals …");
@@ -51,6 +53,8 @@ export const memorySuite: Suite = {
       rows: [
         besideMutex("uncontended acquire and release", uncontended),
         besideMutex(`acquire and release, ${sizes.callers} callers on one key`, contended),
+        besideFew("the store alone, fixed key", sizes.heldKeys, heldRecords.fixed),
+        besideFew("the store alone, fresh keys", sizes.heldKeys, heldRecords.fresh),
         besideFew("acquire and release of a fixed key", sizes.heldKeys, heldKeys.fixed),
         besideFew("acquire and release of fresh keys", sizes.heldKeys, heldKeys.fresh),
         {
