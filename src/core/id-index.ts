@@ -65,9 +65,15 @@ export class IdIndex<T extends Indexed> {
   }
 
   #grow(): void {
-    const items = [...this.values()];
-    this.#buckets = new Array<T | undefined>(this.#buckets.length * 4).fill(undefined);
-    for (const item of items) this.#link(item);
+    const buckets = this.#buckets;
+    this.#buckets = new Array<T | undefined>(buckets.length * 4).fill(undefined);
+    for (let item of buckets) {
+      while (item !== undefined) {
+        const next: T | undefined = item.idNext;
+        this.#link(item);
+        item = next;
+      }
+    }
   }
 }
 

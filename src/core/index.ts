@@ -1,6 +1,7 @@
 export * from "./clock.ts";
 export * from "./errors.ts";
 export type { LocksStats } from "./heartbeat.ts";
+export { IdIndex } from "./id-index.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
 export type { LeaseState } from "./live-claim.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";

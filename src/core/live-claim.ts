@@ -10,7 +10,6 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
-import { randomUUID } from "node:crypto";
 import {
   closedError,
   notHeldError,
@@ -20,6 +19,7 @@ import {
   unavailableError,
   unsoundError,
 } from "./claim-errors.ts";
+import { newClaimIds } from "./claim-ids.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
 import { Extensions } from "./extensions.ts";
@@ -35,7 +35,7 @@ import type {
   RenewRef,
   WaitingAnswer,
 } from "./store.ts";
-import { callStore, isSound } from "./store-calls.ts";
+import { acquireFrom, isSound, releaseFrom } from "./store-calls.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
@@ -77,8 +77,6 @@ export class LiveClaim {
   dueMs = NEVER;
   /** When the heartbeat looks at this claim next, no later than it is due; the order of its heap. */
   wakeMs = NEVER;
-  /** How much earlier it may be done, so that heartbeats travel together. */
-  earlyMs = 0;
   /** The place in the heartbeat's heap. */
   slot = UNTRACKED;
   /** The place in the heartbeat's index of waiting claims. */
@@ -98,7 +96,9 @@ export class LiveClaim {
   #giveUpMs = NEVER;
   /** When to ask, renew or release next, if no answer comes before. */
   #attemptMs = NEVER;
-  #attemptEarlyMs = 0;
+  /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
+  #attemptIsHeartbeat = false;
+  #dueIsHeartbeat = false;
   /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
   /** When the latest grant was learnt of. */
@@ -137,6 +137,11 @@ export class LiveClaim {
 
   get id(): string {
     return this.request.id;
+  }
+
+  /** How much earlier than due it may be done, so that heartbeats travel together. */
+  get earlyMs(): number {
+    return this.#dueIsHeartbeat ? this.request.ttlMs / 120 : 0;
   }
 
   // What the application asks for, through Lock and Lease.
@@ -276,7 +281,7 @@ export class LiveClaim {
       case "held":
         if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
         else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
-        else if (nowMs >= this.#attemptMs - this.#attemptEarlyMs) return "renew";
+        else if (nowMs >= this.#attemptMs - this.earlyMs) return "renew";
         else this.#giveUpExtending(nowMs);
         return;
       case "leaving":
@@ -322,7 +327,7 @@ export class LiveClaim {
     this.#askedMs = nowMs;
     const request = this.request;
     const heartbeat = this.#heartbeat;
-    callStore(() => heartbeat.store.acquire(request)).then(
+    acquireFrom(heartbeat.store, request).then(
       (answer) => {
         const answeredMs = heartbeat.wake();
         if (isSound(answer)) this.#askAnswered(request, nowMs, answeredMs, answer);
@@ -361,7 +366,7 @@ export class LiveClaim {
     }
     const heartbeatMs = sentMs + this.request.ttlMs / 3;
     const retryMs = nowMs + Math.max(0, answer.retryInMs) + STORE_TICK_MS;
-    this.#attemptEarlyMs = heartbeatMs < retryMs ? this.#slackMs() : 0;
+    this.#attemptIsHeartbeat = heartbeatMs < retryMs;
     this.#attemptMs = Math.min(heartbeatMs, retryMs);
     this.#schedule();
   }
@@ -426,7 +431,7 @@ export class LiveClaim {
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
     this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
-    this.#attemptEarlyMs = this.#slackMs();
+    this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
     this.#verdict?.resolve("held");
@@ -561,7 +566,7 @@ export class LiveClaim {
   #sendRelease(nowMs: number): void {
     this.#sent(nowMs);
     const heartbeat = this.#heartbeat;
-    callStore(() => heartbeat.store.release([this.request])).then(
+    releaseFrom(heartbeat.store, this.request).then(
       (removed) => {
         heartbeat.wake();
         if (this.#phase !== "leaving") return;
@@ -621,11 +626,6 @@ export class LiveClaim {
     return sentMs + expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS;
   }
 
-  /** How much earlier than due a heartbeat may go out, to travel with others. */
-  #slackMs(): number {
-    return this.request.ttlMs / 120;
-  }
-
   /** How long one request may take before it is sent again: several fit into the time the store is given. */
   #attemptTimeoutMs(): number {
     return Math.min(this.#heartbeat.settings.requestTimeoutMs, this.request.ttlMs / 2) / 3;
@@ -635,7 +635,7 @@ export class LiveClaim {
     if (this.#unansweredSinceMs === NEVER) this.#unansweredSinceMs = nowMs;
     this.#attempts++;
     this.#attemptMs = nowMs + this.#attemptTimeoutMs();
-    this.#attemptEarlyMs = 0;
+    this.#attemptIsHeartbeat = false;
     this.#schedule();
   }
 
@@ -653,7 +653,7 @@ export class LiveClaim {
       this.#attemptTimeoutMs(),
     );
     this.#attemptMs = this.#now() + pauseMs;
-    this.#attemptEarlyMs = 0;
+    this.#attemptIsHeartbeat = false;
     this.#schedule();
   }
 
@@ -667,7 +667,7 @@ export class LiveClaim {
 
   #schedule(): void {
     const limitMs = this.#limitMs();
-    this.earlyMs = this.#attemptMs < limitMs ? this.#attemptEarlyMs : 0;
+    this.#dueIsHeartbeat = this.#attemptIsHeartbeat && this.#attemptMs < limitMs;
     this.dueMs = Math.min(this.#attemptMs, limitMs);
     this.#heartbeat.schedule(this);
   }
@@ -700,12 +700,6 @@ export class LiveClaim {
     const { store, settings } = this.#heartbeat;
     return unavailableError(store.name, this.request.key, settings.requestTimeoutMs, this.#lastError);
   }
-}
-
-/** An id that is unique and may be shown, and a token that begins with it but cannot be guessed from it. */
-export function newClaimIds(): { id: string; token: string } {
-  const token = randomUUID();
-  return { id: token.slice(0, 18), token };
 }
 
 const unreleased = new FinalizationRegistry<LiveClaim>((claim) => claim.abandon());

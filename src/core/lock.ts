@@ -1,8 +1,9 @@
 import { closedError } from "./claim-errors.ts";
+import { newClaimIds } from "./claim-ids.ts";
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
-import { LiveClaim, newClaimIds, type Verdict } from "./live-claim.ts";
+import { LiveClaim, type Verdict } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
@@ -66,12 +67,27 @@ export class KeyLock implements Lock, Semaphore {
   readonly limit: number;
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
+  /** What all requests of this lock begin as. */
+  readonly #blankRequest: ClaimRequest;
 
   constructor(heartbeat: Heartbeat, key: string, limit: number, settings: LockSettings) {
     this.#heartbeat = heartbeat;
     this.key = key;
     this.limit = limit;
     this.#settings = settings;
+    this.#blankRequest = {
+      key,
+      id: "",
+      token: "",
+      weight: 1,
+      limit,
+      priority: 0,
+      ttlMs: settings.ttlMs,
+      wait: true,
+      owner: heartbeat.owner,
+      info: "",
+      application: heartbeat.settings.application,
+    };
   }
 
   /** @internal Whether a lost lease of this lock is won again. */
@@ -134,16 +150,14 @@ export class KeyLock implements Lock, Semaphore {
     checkAcquireOptions(options);
     options.signal?.throwIfAborted();
     const { id, token } = newClaimIds();
+    // A copy, because V8 allocates a plain literal among the old objects once most of its kind live long: new-record.ts.
     const request: ClaimRequest = {
-      key: this.key,
+      ...this.#blankRequest,
       id: options.id ?? id,
       token,
       weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
-      limit: this.limit,
       priority: options.priority ?? 0,
-      ttlMs: this.#settings.ttlMs,
       wait: waitMs > 0,
-      owner: heartbeat.owner,
       info: options.info ?? "",
       application: options.application ?? heartbeat.settings.application,
     };

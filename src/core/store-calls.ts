@@ -1,10 +1,28 @@
 /** Guards against stores that do not keep to their contract: one bad answer must not stop the loop of all claims. */
-import type { AcquireAnswer, RenewAnswer } from "./store.ts";
+import type { AcquireAnswer, ClaimRequest, RenewAnswer, Store } from "./store.ts";
 
 /** Calls the store. One that throws, instead of rejecting, has failed like any other. */
 export function callStore<T>(call: () => Promise<T>): Promise<T> {
   try {
     return Promise.resolve(call());
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+// The same for the two calls of every lock cycle, which a closure each would make dearer.
+
+export function acquireFrom(store: Store, request: ClaimRequest): Promise<AcquireAnswer> {
+  try {
+    return Promise.resolve(store.acquire(request));
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+export function releaseFrom(store: Store, request: ClaimRequest): Promise<readonly boolean[]> {
+  try {
+    return Promise.resolve(store.release([request]));
   } catch (error) {
     return Promise.reject(error);
   }

@@ -16,9 +16,9 @@ import {
   invalid,
   isIdle,
   type KeyStatus,
-  type LockRecord,
   type LookPage,
   type LookQuery,
+  type RecordClaim,
   type RenewAnswer,
   type RenewRef,
   release,
@@ -29,6 +29,7 @@ import {
   type Turn,
   type Unsubscribe,
 } from "../../core/index.ts";
+import { Entries, type Entry, type Place } from "./entries.ts";
 
 export interface MemoryStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
@@ -50,13 +51,6 @@ export function memoryStore(options: MemoryStoreOptions = {}): Store {
   return new MemoryStore(options);
 }
 
-/** One key's record, and its place among all that were ever created, which is the order of listing. */
-interface Entry {
-  readonly key: string;
-  readonly serial: number;
-  readonly record: LockRecord;
-}
-
 /** Who is told of an owner's grants, and what has not been told yet. */
 interface Listener {
   readonly owner: string;
@@ -64,8 +58,17 @@ interface Listener {
   refs: ClaimRef[];
 }
 
+/** How many records are looked at for each one that is created, while there are too many. */
+const SWEPT_PER_RECORD = 4;
+
+/** Fewer records than this are not worth sweeping. */
+const MIN_SWEPT_SIZE = 1_000;
+
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
+
+/** Calls back at the end of the current turn, like `queueMicrotask` but without the context that Node adds to that. */
+const soon = Promise.resolve();
 
 class MemoryStore implements Store {
   readonly name = "memory";
@@ -75,13 +78,16 @@ class MemoryStore implements Store {
   readonly #maxWaiters: number;
   /** Turns the monotonic clock into wall time that never jumps. */
   readonly #wallOffsetMs: number;
-  readonly #entries = new Map<string, Entry>();
+  /** How far sweeping has come, and from how many records on it goes on. */
+  readonly #sweep: Place = { next: undefined };
+  #sweepFromSize = MIN_SWEPT_SIZE;
+  /** Where the latest page of a listing ended, and the cursor that says so. */
+  readonly #page: Place & { cursor: string | undefined } = { cursor: undefined, next: undefined };
+  #entries = new Entries(this.#sweep, this.#page);
   readonly #listeners = new Map<string, Listener>();
-  #serial = 0;
   #lastStamp = 0;
-  #sweep: Iterator<Entry> | undefined;
-  /** Where the last page of a listing ended, and how many records had been created by then. */
-  #pages: { readonly cursor: string; readonly rest: Iterator<Entry>; readonly serial: number } | undefined;
+  /** The present turn. There is only ever one, so it is made once. */
+  readonly #turn = { nowMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -106,46 +112,23 @@ class MemoryStore implements Store {
     this.#wallOffsetMs = this.#clock.wallMs() - this.#clock.monotonicMs();
   }
 
-  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
-    checkRequest(request);
-    const turn = this.#nextTurn();
-    const entry = this.#entries.get(request.key) ?? this.#create(request.key, turn);
-    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
-    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
-    return answer;
+  acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    return this.#answer(this.#acquire, request);
   }
 
-  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    const answers: RenewAnswer[] = [];
-    for (const ref of refs) {
-      const entry = this.#entries.get(ref.key);
-      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
-      answers.push(answer);
-      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
-    }
-    return answers;
+  renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    return this.#answer(this.#renew, refs);
   }
 
-  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    const released: boolean[] = [];
-    for (const ref of refs) {
-      const entry = this.#entries.get(ref.key);
-      const removed = entry !== undefined && release(entry.record, ref, turn);
-      released.push(removed);
-      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
-    }
-    return released;
+  release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    return this.#answer(this.#release, refs);
   }
 
   async look(query: LookQuery): Promise<LookPage> {
     checkQuery(query);
     const { nowMs } = this.#nextTurn();
-    if ("prefix" in query) return this.#page(query, nowMs);
-    const record = this.#entries.get(query.key)?.record ?? emptyRecord();
+    if ("prefix" in query) return this.#list(query, nowMs);
+    const record = this.#entries.find(query.key)?.record ?? emptyRecord();
     return { keys: [describe(record, query.key, nowMs, query.maxClaims)] };
   }
 
@@ -159,10 +142,54 @@ class MemoryStore implements Store {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#entries.clear();
+    this.#entries = new Entries();
     this.#listeners.clear();
-    this.#sweep = undefined;
-    this.#pages = undefined;
+    this.#sweep.next = undefined;
+    this.#page.next = undefined;
+  }
+
+  /** Like an async method, at half its price: every lock cycle pays it twice. */
+  #answer<A, T>(verb: (argument: A) => T, argument: A): Promise<T> {
+    try {
+      return Promise.resolve(verb.call(this, argument));
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  #acquire(request: ClaimRequest): AcquireAnswer {
+    checkRequest(request);
+    const turn = this.#nextTurn();
+    const entry = this.#entries.find(request.key) ?? this.#create(request.key, turn);
+    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
+    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
+    return answer;
+  }
+
+  #renew(refs: readonly RenewRef[]): readonly RenewAnswer[] {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    const answers: RenewAnswer[] = [];
+    for (const ref of refs) {
+      const entry = this.#entries.find(ref.key);
+      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
+      answers.push(answer);
+      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
+    }
+    return answers;
+  }
+
+  #release(refs: readonly ClaimRef[]): readonly boolean[] {
+    for (const ref of refs) checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    const released: boolean[] = [];
+    for (const ref of refs) {
+      const entry = this.#entries.find(ref.key);
+      const removed = entry !== undefined && release(entry.record, ref, turn);
+      released.push(removed);
+      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
+    }
+    return released;
   }
 
   #nextTurn(): Turn {
@@ -170,31 +197,32 @@ class MemoryStore implements Store {
     const now = this.#clock.monotonicMs() + this.#wallOffsetMs;
     // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
     this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));
-    return { nowMs: Math.floor(now), stamp: BigInt(this.#lastStamp), granted: [] };
+    this.#turn.nowMs = Math.floor(now);
+    this.#turn.stamp = BigInt(this.#lastStamp);
+    return this.#turn;
   }
 
   #create(key: string, turn: Turn): Entry {
-    // Two records are looked at for each one created, so records whose claims all expired cannot pile up, and no
-    // operation ever pays for sweeping them all.
-    this.#sweepOne(turn);
-    this.#sweepOne(turn);
-    // A listing that nobody goes on with: an iterator that stands still keeps every former table of the map alive.
-    if (this.#pages !== undefined && this.#serial - this.#pages.serial >= EXAMINED_PER_PAGE)
-      this.#pages = undefined;
-    const entry: Entry = { key, serial: ++this.#serial, record: emptyRecord() };
-    this.#entries.set(key, entry);
-    return entry;
+    if (this.#entries.size >= this.#sweepFromSize) this.#sweepSome(turn);
+    return this.#entries.create(key);
   }
 
-  #sweepOne(turn: Turn): void {
-    this.#sweep ??= this.#entries.values();
-    const next = this.#sweep.next();
-    if (next.done) {
-      this.#sweep = undefined;
-      return;
+  /**
+   * Looks at a few records for each one created, once there are twice as many as the last sweep left. So records whose
+   * claims all expired cannot pile up, no operation pays for sweeping them all, and nobody sweeps where nothing grows.
+   */
+  #sweepSome(turn: Turn): void {
+    for (let count = 0; count < SWEPT_PER_RECORD; count++) {
+      const entry = this.#sweep.next ?? this.#entries.first;
+      if (entry === undefined) return;
+      this.#sweep.next = entry.after;
+      settle(entry.record, turn);
+      this.#finish(entry, turn, undefined);
+      if (this.#sweep.next === undefined) {
+        this.#sweepFromSize = Math.max(MIN_SWEPT_SIZE, 2 * this.#entries.size);
+        return;
+      }
     }
-    settle(next.value.record, turn);
-    this.#finish(next.value, turn, undefined);
   }
 
   /**
@@ -205,13 +233,13 @@ class MemoryStore implements Store {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.key, id: claim.id });
+      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.id, id: claim.id });
     }
     turn.granted.length = 0;
   }
 
   #drop(entry: Entry, turn: Turn): void {
-    this.#entries.delete(entry.key);
+    this.#entries.remove(entry);
     // Claims granted together take fences ahead of the stamp. A record made anew must start above all of them.
     if (entry.record.fence > turn.stamp) {
       this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));
@@ -221,43 +249,34 @@ class MemoryStore implements Store {
   #push(owner: string, ref: ClaimRef): void {
     const listener = this.#listeners.get(owner);
     if (listener === undefined) return;
-    if (this.#toTell.length === 0) queueMicrotask(this.#tell);
+    if (this.#toTell.length === 0) void soon.then(this.#tell);
     if (listener.refs.length === 0) this.#toTell.push(listener);
     listener.refs.push(ref);
   }
 
-  #page(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
-    const rest = this.#resume(query.cursor);
+  #list(query: Extract<LookQuery, { prefix: string }>, nowMs: number): LookPage {
+    let next = this.#resume(query.cursor);
     const keys: KeyStatus[] = [];
     let cursor = "";
     for (let examined = 0; examined < EXAMINED_PER_PAGE && keys.length < query.limit; examined++) {
-      const next = rest.next();
-      if (next.done) {
-        // Its place is used up, and whoever asks for this page again must be shown it again.
-        this.#pages = undefined;
-        return { keys };
+      if (next === undefined) return { keys };
+      cursor = String(next.serial);
+      if (next.id.startsWith(query.prefix)) {
+        const status = describe(next.record, next.id, nowMs, query.maxClaims);
+        if (status.heldCount + status.waitingCount > 0) keys.push(status);
       }
-      cursor = String(next.value.serial);
-      if (!next.value.key.startsWith(query.prefix)) continue;
-      const status = describe(next.value.record, next.value.key, nowMs, query.maxClaims);
-      if (status.heldCount + status.waitingCount > 0) keys.push(status);
+      next = next.after;
     }
-    this.#pages = { cursor, rest, serial: this.#serial };
+    this.#page.cursor = cursor;
+    this.#page.next = next;
     return { keys, cursor };
   }
 
   /** Goes on where the last page ended, or finds the place again when another listing came in between. */
-  #resume(cursor: string | undefined): Iterator<Entry> {
-    if (cursor !== undefined && cursor === this.#pages?.cursor) return this.#pages.rest;
-    const rest = this.#entries.values();
-    if (cursor === undefined) return rest;
+  #resume(cursor: string | undefined): Entry | undefined {
+    if (cursor === undefined) return this.#entries.first;
+    if (cursor === this.#page.cursor && this.#page.next !== undefined) return this.#page.next;
     if (!/^\d{1,16}$/.test(cursor)) throw invalid(`cursor must come from the page before, not "${cursor}".`);
-    return entriesAfter(Number(cursor), rest);
-  }
-}
-
-function* entriesAfter(serial: number, entries: Iterable<Entry>): Generator<Entry> {
-  for (const entry of entries) {
-    if (entry.serial > serial) yield entry;
+    return this.#entries.afterSerial(Number(cursor));
   }
 }
