@@ -4,7 +4,8 @@ import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import type { Subscription } from "./subscription.ts";
 
-/** How long to wait before a subscription that failed is tried again. */
+/** How long to wait before a subscription that failed is tried again: once soon, then less often. */
+const FIRST_RETRY_MS = 100;
 const RETRY_MS = 2_000;
 /** The same where it is not permitted, which rarely changes. */
 const RETRY_UNAUTHORIZED_MS = 60_000;
@@ -18,6 +19,8 @@ interface Owner {
   /** Settles with the first attempt to subscribe, whatever it came to. Undefined from then on. */
   ready: Promise<void> | undefined;
   retry: NodeJS.Timeout | undefined;
+  /** How often in a row it failed to subscribe. */
+  failures: number;
 }
 
 export class WakeUps {
@@ -37,7 +40,14 @@ export class WakeUps {
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
-    const owner: Owner = { name, listener, subscription: undefined, ready: undefined, retry: undefined };
+    const owner: Owner = {
+      name,
+      listener,
+      subscription: undefined,
+      ready: undefined,
+      retry: undefined,
+      failures: 0,
+    };
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     this.#owners.set(name, owner);
@@ -78,16 +88,30 @@ export class WakeUps {
   #subscribe(owner: Owner, settle: () => void): void {
     owner.subscription = this.#connection.listen(`${this.#channelPrefix}${owner.name}`, {
       onMessage: (message) => owner.listener([readMessage(message)]),
-      onListening: settle,
+      onListening: () => {
+        owner.failures = 0;
+        settle();
+      },
       onBroken: (error) => {
         settle();
-        const { code } = mapError(error);
-        // An outage passes, and is reported by every call meanwhile.
-        if (code !== "STORE_UNAVAILABLE") this.#warn(error);
-        const delayMs = code === "UNAUTHORIZED" ? RETRY_UNAUTHORIZED_MS : RETRY_MS;
-        owner.retry = setTimeout(() => this.#subscribe(owner, settle), delayMs).unref();
+        owner.retry = setTimeout(
+          () => this.#subscribe(owner, settle),
+          this.#retryAfter(error, ++owner.failures),
+        ).unref();
       },
     });
+  }
+
+  #retryAfter(error: unknown, failures: number): number {
+    const { code } = mapError(error);
+    if (code === "UNAUTHORIZED") {
+      this.#warn(error);
+      return RETRY_UNAUTHORIZED_MS;
+    }
+    if (failures === 1) return FIRST_RETRY_MS;
+    // An outage passes, and is reported by every call meanwhile.
+    if (code !== "STORE_UNAVAILABLE") this.#warn(error);
+    return RETRY_MS;
   }
 
   #warn(cause: unknown): void {
