@@ -2,12 +2,18 @@
  * What the store needs of a Redis client, and how ioredis and node-redis offer it. Neither is imported: the application
  * brings its own, and these types name the few methods that are called.
  */
-import { type HoldfastError, invalid } from "../../core/index.ts";
+import { HoldfastError, invalid } from "../../core/index.ts";
+import {
+  ownConnection,
+  type Subscription,
+  type SubscriptionEvents,
+  sharedConnection,
+} from "./subscription.ts";
 
-/** An ioredis `Redis` or `Cluster`. */
+/** An ioredis `Redis` or `Cluster`, of version 5 or 6. */
 export interface IoRedisClient {
   call(command: string, ...args: string[]): Promise<unknown>;
-  duplicate(): IoRedisClient;
+  duplicate(override?: object): IoRedisClient;
   subscribe(...channels: string[]): Promise<unknown>;
   unsubscribe(...channels: string[]): Promise<unknown>;
   on(event: string, listener: (...args: unknown[]) => void): unknown;
@@ -15,23 +21,24 @@ export interface IoRedisClient {
   disconnect(): void;
   readonly status: string;
   readonly isCluster?: boolean;
-  nodes?(role: "master"): IoRedisClient[];
+  readonly options?: object;
 }
 
-/** A node-redis client, cluster or sentinel, as `createClient`, `createCluster` and `createSentinel` make them. */
+/** A node-redis client, cluster or sentinel of version 5 or 6, as `createClient`, `createCluster` and `createSentinel` make them. */
 export interface NodeRedisClient {
   // The three differ in what stands before the arguments.
   sendCommand(...args: never[]): Promise<unknown>;
-  duplicate(): NodeRedisClient;
+  // A sentinel of version 5 has none, and needs none.
+  duplicate?(): NodeRedisClient;
   connect(): Promise<unknown>;
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: unknown[]) => void): unknown;
-  destroy(): void;
+  destroy(): unknown;
   readonly isOpen: boolean;
-  readonly masters?: readonly unknown[];
   nodeClient?(node: never): unknown;
   getSentinelNode?(): unknown;
+  readonly options?: object | undefined;
 }
 
 export type RedisClient = IoRedisClient | NodeRedisClient;
@@ -39,20 +46,20 @@ export type RedisClient = IoRedisClient | NodeRedisClient;
 /** One way to send commands, whatever the client. */
 export interface Connection {
   readonly cluster: boolean;
-  /** Sends a command. `key` says where, in a cluster. */
+  /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
   send(key: string, command: string, args: readonly string[]): Promise<unknown>;
-  /** The servers that hold keys: one, or the masters of a cluster. */
-  nodes(): Promise<readonly ((command: string, args: readonly string[]) => Promise<unknown>)[]>;
   /** Listens to a channel, on a connection of its own where the client needs one for that. */
-  listen(channel: string, listener: (message: string) => void, onBroken: () => void): Promise<Subscription>;
-}
-
-export interface Subscription {
-  end(): void;
+  listen(channel: string, events: SubscriptionEvents): Subscription;
 }
 
 export function connectionOver(client: RedisClient): Connection {
   if (typeof client !== "object" || client === null) throw wrongClient();
+  const { keyPrefix } = (client.options ?? {}) as { keyPrefix?: unknown };
+  if (keyPrefix !== undefined && keyPrefix !== "") {
+    throw invalid(
+      `client must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". Pass keyPrefix to the store instead.`,
+    );
+  }
   if ("call" in client && typeof client.call === "function") return overIoRedis(client);
   if ("sendCommand" in client && typeof client.sendCommand === "function") return overNodeRedis(client);
   throw wrongClient();
@@ -62,68 +69,84 @@ function overIoRedis(client: IoRedisClient): Connection {
   const cluster = client.isCluster === true;
   return {
     cluster,
-    send: (_key, command, args) => client.call(command, ...args),
-    async nodes() {
-      const nodes = cluster ? (client.nodes?.("master") ?? []) : [client];
-      return nodes.map((node) => (command, args) => node.call(command, ...args));
+    async send(_key, command, args) {
+      if (client.status === "end") throw closedClient("Create another client, and a store over it.");
+      return client.call(command, ...args);
     },
-    async listen(channel, listener, onBroken) {
-      // A cluster keeps a connection for subscriptions by itself; a single client would be taken over by one.
-      const subscriber = cluster ? client : client.duplicate();
-      const onMessage = (from: string, message: string) => {
-        if (from === channel) listener(message);
-      };
-      subscriber.on("message", onMessage as (...args: unknown[]) => void);
-      if (!cluster) {
-        subscriber.on("error", () => {});
-        subscriber.on("close", onBroken);
-      }
-      await subscriber.subscribe(channel);
-      return {
-        end() {
-          subscriber.off("message", onMessage as (...args: unknown[]) => void);
-          if (cluster) subscriber.unsubscribe(channel).catch(() => {});
-          else subscriber.disconnect();
+    listen(channel, events) {
+      if (cluster) return sharedIoRedis(client, channel, events);
+      // What the application chose for its commands may be wrong for a connection that waits for years.
+      const subscriber = client.duplicate({
+        autoResubscribe: false,
+        enableOfflineQueue: true,
+        lazyConnect: false,
+        maxRetriesPerRequest: null,
+      });
+      return ownConnection(
+        {
+          onMessage: (listener) => subscriber.on("message", (_, message) => listener(String(message))),
+          onReady: (listener) => subscriber.on("ready", listener),
+          onEnd: (listener) => subscriber.on("end", listener),
+          onError: (listener) => subscriber.on("error", listener),
+          subscribe: () => subscriber.subscribe(channel),
+          disconnect: () => subscriber.disconnect(),
         },
-      };
+        events,
+      );
     },
   };
+}
+
+/** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
+function sharedIoRedis(client: IoRedisClient, channel: string, events: SubscriptionEvents): Subscription {
+  const onMessage = (from: unknown, message: unknown) => {
+    if (from === channel) events.onMessage(String(message));
+  };
+  client.on("message", onMessage);
+  return sharedConnection(
+    () => client.subscribe(channel),
+    () => {
+      client.off("message", onMessage);
+      return client.unsubscribe(channel);
+    },
+    events,
+  );
 }
 
 function overNodeRedis(client: NodeRedisClient): Connection {
   const cluster = typeof client.nodeClient === "function";
   const sentinel = typeof client.getSentinelNode === "function";
-  const own = cluster || sentinel;
   return {
     cluster,
-    send(key, command, args) {
+    async send(key, command, args) {
+      if (!client.isOpen) throw closedClient("Call its connect() before the store is used.");
       const words = [command, ...args];
       if (cluster) return client.sendCommand(...([key, false, words] as never[]));
       return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
     },
-    async nodes() {
-      if (!cluster) return [(command, args) => this.send("", command, args)];
-      const nodes = await Promise.all(
-        (client.masters ?? []).map((node) => client.nodeClient?.(node as never)),
-      );
-      return nodes.map(
-        (node) => (command, args) =>
-          (node as NodeRedisClient).sendCommand(...([[command, ...args]] as never[])),
-      );
-    },
-    async listen(channel, listener, onBroken) {
-      const subscriber = own ? client : client.duplicate();
-      if (!own) {
-        subscriber.on("error", onBroken);
-        await subscriber.connect();
+    listen(channel, events) {
+      const subscriber = cluster || sentinel ? undefined : client.duplicate?.();
+      if (subscriber === undefined) {
+        return sharedConnection(
+          () => client.subscribe(channel, events.onMessage),
+          () => client.unsubscribe(channel),
+          events,
+        );
       }
-      await subscriber.subscribe(channel, listener);
-      return {
-        end() {
-          if (own) subscriber.unsubscribe(channel).catch(() => {});
-          else subscriber.destroy();
+      return ownConnection(
+        {
+          onMessage: () => {},
+          onReady: (listener) => listener(),
+          onEnd: (listener) => subscriber.on("error", () => subscriber.isOpen || listener()),
+          onError: (listener) => subscriber.on("error", listener),
+          subscribe: async () => {
+            await subscriber.connect();
+            await subscriber.subscribe(channel, events.onMessage);
+          },
+          disconnect: () => subscriber.isOpen && subscriber.destroy(),
         },
-      };
+        events,
+      );
     },
   };
 }
@@ -131,5 +154,13 @@ function overNodeRedis(client: NodeRedisClient): Connection {
 function wrongClient(): HoldfastError {
   return invalid(
     "client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel; pass the client itself.",
+  );
+}
+
+/** Nothing was sent, and waiting does not help: so it is not an outage. */
+function closedClient(remedy: string): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `The Redis client is not connected, and is not about to be. ${remedy} At the end, close the store before the client.`,
   );
 }

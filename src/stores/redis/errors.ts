@@ -1,52 +1,87 @@
+/** What the errors of Redis and of its clients mean. Told apart by code and class, never by the rest of the text. */
 import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
-const unavailable = new Set([
-  "READONLY",
-  "MOVED",
-  "ASK",
-  "CLUSTERDOWN",
-  "TRYAGAIN",
-  "CROSSSLOT",
-  "MASTERDOWN",
-  "LOADING",
-  "OOM",
-  "BUSY",
-  "NOREPLICAS",
-  "MISCONF",
-  "NOSCRIPT",
-  "UNBLOCKED",
-]);
+const unavailable: Readonly<Record<string, string>> = {
+  READONLY: "This server is a replica, as after a failover; the client has to find the master.",
+  MOVED: "The cluster is moving keys between servers.",
+  ASK: "The cluster is moving keys between servers.",
+  TRYAGAIN: "The cluster is moving keys between servers.",
+  CLUSTERDOWN: "The cluster has no majority, or nobody serves these keys.",
+  MASTERDOWN: "This server is a replica that has lost its master.",
+  LOADING: "The server is starting.",
+  OOM: "The server is out of memory: raise maxmemory, or use a policy that evicts keys of others.",
+  BUSY: "A script is blocking the server.",
+  NOREPLICAS: "The server has fewer replicas than min-replicas-to-write.",
+  MISCONF: "The server cannot save to its disk, and therefore takes no writes.",
+  NOSCRIPT: "The server has forgotten the script that it was just sent.",
+  UNBLOCKED: "The server has changed its role.",
+};
 
-const unauthorized = new Set(["NOPERM", "NOAUTH", "WRONGPASS"]);
+const unauthorized: Readonly<Record<string, string>> = {
+  NOPERM: "The user of this connection lacks rights: docs/stores/redis.md lists what it needs.",
+  NOAUTH: "The client has to log in: give it a username and a password.",
+  WRONGPASS: "The username or the password of the client is wrong.",
+};
 
-/** What an error of the client means. Told apart by the code that Redis puts first, never by the rest of the text. */
+const failures: Readonly<Record<string, string>> = {
+  WRONGTYPE: "A key of another kind stands where a lock should: choose another keyPrefix.",
+  CROSSSLOT: "The keys of a call are on several servers of a cluster: pass a cluster client.",
+};
+
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = replyCode(error);
-  // Whatever is not an answer of the server is trouble on the way there.
-  if (code === undefined || unavailable.has(code)) {
-    return new StoreUnavailableError(`Redis is unavailable${code === undefined ? "" : ` (${code})`}.`, {
+  if (code === undefined) return clientError(error);
+  const outage = unavailable[code];
+  if (outage !== undefined) {
+    return new StoreUnavailableError(`Redis is unavailable: it answered ${code}. ${outage}`, {
       cause: error,
     });
   }
-  if (unauthorized.has(code)) return failure("UNAUTHORIZED", code, rights, error);
-  if (code === "WRONGTYPE") return failure("STORE_FAILURE", code, collision, error);
-  return failure("STORE_FAILURE", code, "The cause has the server's words.", error);
+  const denied = unauthorized[code];
+  if (denied !== undefined) return answered("UNAUTHORIZED", code, denied, error);
+  return answered("STORE_FAILURE", code, failures[code] ?? "The cause has the server's words.", error);
 }
 
-const rights = "The user of this connection lacks rights that docs/stores/redis.md lists.";
-const collision = "A key of another kind stands where a lock should: choose another keyPrefix.";
-
-function failure(errorCode: ErrorCode, code: string, what: string, cause: unknown): HoldfastError {
+function answered(errorCode: ErrorCode, code: string, what: string, cause: unknown): HoldfastError {
   return new HoldfastError(errorCode, `Redis answered ${code}. ${what}`, { cause });
 }
 
-/** The code of an error that the server answered, or undefined for one of the client's own. */
-export function replyCode(error: unknown): string | undefined {
-  if (!(error instanceof Error) || !replyErrors.has(error.constructor.name)) return undefined;
-  return /^[A-Z]+(?=\s|$)/.exec(error.message)?.[0];
+/** Errors in a program. Everything else that a client comes up with is trouble on the way to the server. */
+const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
+
+function clientError(error: unknown): HoldfastError {
+  // Where no server of a cluster could be used, the client tells what the last one said.
+  const { lastNodeError } = Object(error) as { lastNodeError?: unknown };
+  if (replyCode(lastNodeError) !== undefined) return mapError(lastNodeError);
+  if (classesOf(error).some((name) => mistakes.has(name))) {
+    return new HoldfastError("STORE_FAILURE", "The Redis client failed. The cause has its words.", {
+      cause: error,
+    });
+  }
+  return new StoreUnavailableError("Redis is unavailable: the client cannot reach it, or got no answer.", {
+    cause: error,
+  });
 }
 
 /** What ioredis and node-redis call an error that came as an answer. */
 const replyErrors = new Set(["ReplyError", "ErrorReply", "SimpleError", "BlobError"]);
+
+/** The code of an error that the server answered, or undefined for one of the client's own. */
+export function replyCode(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !classesOf(error).some((name) => replyErrors.has(name))) return undefined;
+  // Before version 7, what a command in a script answers stands behind the place where it was called.
+  const text = error.message.replace(/^ERR Error running script .*@user_script: ?\d+: -?/s, "");
+  return /^[A-Z]+(?=\s|$)/.exec(text)?.[0] ?? "ERR";
+}
+
+/** The names of an error's class and of those above it, and its own name. */
+function classesOf(error: unknown): readonly string[] {
+  if (!(error instanceof Error)) return [];
+  const names = [error.name];
+  for (let at = Object.getPrototypeOf(error); at !== null; at = Object.getPrototypeOf(at)) {
+    names.push(at.constructor.name);
+  }
+  return names;
+}

@@ -25,6 +25,7 @@ import {
 import { Batch, LOCK, type Operation } from "./batch.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
+import { Hello } from "./hello.ts";
 import { WakeUps } from "./wake-ups.ts";
 
 export interface RedisStoreOptions {
@@ -49,6 +50,13 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
 /** How many keys the server looks at for one page. */
 const SCANNED_PER_PAGE = "1000";
 
+/**
+ * A command has no key by which a cluster client would find the server that has the partition; a script has.
+ *
+ * KEYS[1]: any of the partition. ARGV: cursor, pattern, count. Replies as SCAN does.
+ */
+const SCAN_SCRIPT = "return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])";
+
 const ACQUIRE = 1;
 const RENEW = 2;
 const RELEASE = 3;
@@ -63,6 +71,7 @@ class RedisStore implements Store {
   readonly #batches: readonly Batch[];
   readonly #partitions: readonly string[];
   readonly #wakeUps: WakeUps;
+  readonly #hello: Hello;
   #closed = false;
 
   constructor(connection: Connection, options: RedisStoreOptions) {
@@ -77,6 +86,7 @@ class RedisStore implements Store {
     );
     const channelPrefix = `${this.#keyPrefix}:wake:`;
     this.#wakeUps = new WakeUps(connection, channelPrefix);
+    this.#hello = new Hello(connection, this.#keyPrefix, count);
     this.#partitions = Array.from({ length: count }, (_, tag) => `${this.#keyPrefix}:{${tag}}`);
     this.#batches = this.#partitions.map(
       (partition) =>
@@ -113,7 +123,7 @@ class RedisStore implements Store {
     const answers = refs.map(({ key, id, token }) =>
       this.#ask({ key, verb: RELEASE, rest: [id, token ?? ""] }),
     );
-    return (await Promise.all(answers)).map((answer) => answer === 1);
+    return (await Promise.all(answers)).map((answer) => Number(answer) === 1);
   }
 
   async look(query: LookQuery): Promise<LookPage> {
@@ -135,7 +145,9 @@ class RedisStore implements Store {
     const { key } = operation;
     if (this.#closed)
       throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
-    return (this.#batches[this.#partitionOf(key)] as Batch).ask(operation);
+    const batch = this.#batches[this.#partitionOf(key)] as Batch;
+    if (this.#hello.done) return batch.ask(operation);
+    return this.#hello.say().then(() => batch.ask(operation));
   }
 
   #partitionOf(key: string): number {
@@ -167,9 +179,9 @@ class RedisStore implements Store {
 
   async #scan(beginning: string, prefix: string, scan: string): Promise<[next: string, keys: string[]]> {
     const pattern = `${escapePattern(beginning + prefix)}*`;
+    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, SCANNED_PER_PAGE];
     try {
-      const args = [scan, "MATCH", pattern, "COUNT", SCANNED_PER_PAGE];
-      const [next, found] = (await this.#connection.send(beginning, "SCAN", args)) as [unknown, unknown[]];
+      const [next, found] = (await this.#connection.send(beginning, "EVAL", args)) as [unknown, unknown[]];
       return [String(next), found.map((key) => String(key).slice(beginning.length))];
     } catch (error) {
       throw mapError(error);
@@ -187,15 +199,16 @@ type Reply = readonly (number | string)[];
 
 function acquireAnswer(reply: unknown): AcquireAnswer {
   const [state, first, second, third] = reply as Reply;
-  if (state === 1) return heldAnswer(first, second, third);
-  if (state === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
+  // A client can be set to hand numbers out as text.
+  if (Number(state) === 1) return heldAnswer(first, second, third);
+  if (Number(state) === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
   return { state: "refused", reason: refusals[Number(first)] as RefusalReason };
 }
 
 function renewAnswer(reply: unknown): RenewAnswer {
   const [state, first, second, third] = reply as Reply;
-  if (state === 1) return heldAnswer(first, second, third);
-  if (state === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
+  if (Number(state) === 1) return heldAnswer(first, second, third);
+  if (Number(state) === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
   return first === undefined ? { state: "gone" } : { state: "gone", takenOverBy: String(first) };
 }
 
@@ -225,10 +238,10 @@ function keyStatus(key: string, reply: unknown): KeyStatus {
     key,
     fence: BigInt(fence),
     held: held.map(claimStatus),
-    heldCount,
-    heldWeight,
+    heldCount: Number(heldCount),
+    heldWeight: Number(heldWeight),
     waiting: waiting.map(claimStatus),
-    waitingCount,
+    waitingCount: Number(waitingCount),
   };
 }
 
@@ -246,7 +259,7 @@ function claimStatus(reply: Reply): ClaimStatus {
     application: String(application),
     expiresInMs: Number(expiresInMs),
   };
-  if (fence === 0) return { ...common, state: "waiting" };
+  if (Number(fence) === 0) return { ...common, state: "waiting" };
   return { ...common, state: "held", fence: BigInt(fence ?? 0), acquiredAtMs: Number(acquiredAtMs) };
 }
 

@@ -1,17 +1,26 @@
 /** How a client learns that a waiting claim of its was granted: by the replies to itself, or by a channel of its own. */
 import type { ClaimRef, GrantListener, Unsubscribe } from "../../core/index.ts";
-import type { Connection, Subscription } from "./connection.ts";
+import type { Connection } from "./connection.ts";
+import { mapError } from "./errors.ts";
+import type { Subscription } from "./subscription.ts";
 
-/** How long to wait before a subscription that failed is tried again. */
+/** How long to wait before a subscription that failed is tried again: once soon, then less often. */
+const FIRST_RETRY_MS = 100;
 const RETRY_MS = 2_000;
+/** The same where it is not permitted, which rarely changes. */
+const RETRY_UNAUTHORIZED_MS = 60_000;
+/** How long a request that waits is held back until its owner listens. Missing a grant costs no more than a heartbeat. */
+const READY_MS = 1_000;
 
 interface Owner {
   readonly name: string;
   readonly listener: GrantListener;
   subscription: Subscription | undefined;
-  /** Settles with the first attempt to subscribe, whatever it came to. */
+  /** Settles with the first attempt to subscribe, whatever it came to. Undefined from then on. */
   ready: Promise<void> | undefined;
-  gone: boolean;
+  retry: NodeJS.Timeout | undefined;
+  /** How often in a row it failed to subscribe. */
+  failures: number;
 }
 
 export class WakeUps {
@@ -31,10 +40,25 @@ export class WakeUps {
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
-    const owner: Owner = { name, listener, subscription: undefined, ready: undefined, gone: false };
+    const owner: Owner = {
+      name,
+      listener,
+      subscription: undefined,
+      ready: undefined,
+      retry: undefined,
+      failures: 0,
+    };
+    const before = this.#owners.get(name);
+    if (before !== undefined) this.#end(before);
     this.#owners.set(name, owner);
-    owner.ready = this.#subscribe(owner).finally(() => {
-      owner.ready = undefined;
+    owner.ready = new Promise((resolve) => {
+      const settle = () => {
+        clearTimeout(timer);
+        owner.ready = undefined;
+        resolve();
+      };
+      const timer = setTimeout(settle, READY_MS);
+      this.#subscribe(owner, settle);
     });
     return () => {
       if (this.#owners.get(name) === owner) this.#owners.delete(name);
@@ -57,29 +81,37 @@ export class WakeUps {
   }
 
   #end(owner: Owner): void {
-    owner.gone = true;
+    clearTimeout(owner.retry);
     owner.subscription?.end();
-    owner.subscription = undefined;
   }
 
-  async #subscribe(owner: Owner): Promise<void> {
-    const onMessage = (message: string) => {
-      const [key, id] = JSON.parse(message) as [string, string];
-      owner.listener([{ key, id }]);
-    };
-    try {
-      const subscription = await this.#connection.listen(
-        `${this.#channelPrefix}${owner.name}`,
-        onMessage,
-        () => {},
-      );
-      if (owner.gone) subscription.end();
-      else owner.subscription = subscription;
-    } catch (error) {
-      if (owner.gone) return;
+  #subscribe(owner: Owner, settle: () => void): void {
+    owner.subscription = this.#connection.listen(`${this.#channelPrefix}${owner.name}`, {
+      onMessage: (message) => owner.listener([readMessage(message)]),
+      onListening: () => {
+        owner.failures = 0;
+        settle();
+      },
+      onBroken: (error) => {
+        settle();
+        owner.retry = setTimeout(
+          () => this.#subscribe(owner, settle),
+          this.#retryAfter(error, ++owner.failures),
+        ).unref();
+      },
+    });
+  }
+
+  #retryAfter(error: unknown, failures: number): number {
+    const { code } = mapError(error);
+    if (code === "UNAUTHORIZED") {
       this.#warn(error);
-      setTimeout(() => owner.gone || void this.#subscribe(owner), RETRY_MS).unref();
+      return RETRY_UNAUTHORIZED_MS;
     }
+    if (failures === 1) return FIRST_RETRY_MS;
+    // An outage passes, and is reported by every call meanwhile.
+    if (code !== "STORE_UNAVAILABLE") this.#warn(error);
+    return RETRY_MS;
   }
 
   #warn(cause: unknown): void {
@@ -87,8 +119,13 @@ export class WakeUps {
     this.#warned = true;
     const reason = cause instanceof Error ? cause.message : String(cause);
     process.emitWarning(
-      `Holdfast cannot subscribe to Redis (${reason}). Locks work, but a waiter notices its turn only at a heartbeat.`,
+      `Holdfast cannot subscribe to Redis (${reason}). Locks work, but a waiter notices its turn only at a heartbeat. See docs/stores/redis.md for the rights that it takes.`,
       { type: "HoldfastWarning", code: "NO_PUSH" },
     );
   }
+}
+
+function readMessage(message: string): ClaimRef {
+  const [key, id] = JSON.parse(message) as [string, string];
+  return { key, id };
 }

@@ -1,0 +1,95 @@
+/** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
+import { HoldfastError, invalid } from "../../core/index.ts";
+import type { Connection } from "./connection.ts";
+import { mapError, replyCode } from "./errors.ts";
+
+/**
+ * KEYS[1]: where the number of partitions is written down. ARGV[1]: that of this store.
+ *
+ * Replies the number that is written there, which is this store's when there was none, and what the server tells of
+ * itself, or nothing where the user may not ask.
+ */
+const HELLO_SCRIPT = `
+local partitions = redis.call('GET', KEYS[1])
+if not partitions then
+  redis.call('SET', KEYS[1], ARGV[1])
+  partitions = ARGV[1]
+end
+local info = redis.pcall('INFO', 'server')
+return { partitions, type(info) == 'string' and info or '' }
+`;
+
+export class Hello {
+  readonly #connection: Connection;
+  readonly #keyPrefix: string;
+  readonly #partitions: number;
+  #saying: Promise<void> | undefined;
+  #done = false;
+
+  constructor(connection: Connection, keyPrefix: string, partitions: number) {
+    this.#connection = connection;
+    this.#keyPrefix = keyPrefix;
+    this.#partitions = partitions;
+  }
+
+  get done(): boolean {
+    return this.#done;
+  }
+
+  /** Resolves when all is well. What failed is tried again by the next call. */
+  say(): Promise<void> {
+    this.#saying ??= this.#say().finally(() => {
+      this.#saying = undefined;
+    });
+    return this.#saying;
+  }
+
+  async #say(): Promise<void> {
+    // The first partition is the one that every number of partitions has.
+    const key = `${this.#keyPrefix}:{0}:partitions`;
+    const [partitions, info] = await this.#ask(key);
+    checkVersion(String(info));
+    this.#checkPartitions(key, String(partitions));
+    this.#done = true;
+  }
+
+  async #ask(key: string): Promise<[unknown, unknown]> {
+    try {
+      const args = [HELLO_SCRIPT, "1", key, String(this.#partitions)];
+      return (await this.#connection.send(key, "EVAL", args)) as [unknown, unknown];
+    } catch (error) {
+      if (replyCode(error) === "MOVED" && !this.#connection.cluster) {
+        throw invalid(
+          "client must be a cluster client, because its server is part of a cluster: use Cluster of ioredis or createCluster of node-redis.",
+        );
+      }
+      throw mapError(error);
+    }
+  }
+
+  #checkPartitions(key: string, found: string): void {
+    if (found === String(this.#partitions)) return;
+    if (!/^\d{1,4}$/.test(found)) {
+      throw new HoldfastError(
+        "STORE_FAILURE",
+        `The key "${key}" holds something else than Holdfast wrote. Choose another keyPrefix than "${this.#keyPrefix}".`,
+      );
+    }
+    throw invalid(
+      `partitions must be the same for all clients of keyPrefix "${this.#keyPrefix}": it is ${this.#partitions} here and ${found} elsewhere. Use ${found}, or another keyPrefix; to change it for all, stop all of them and delete "${key}".`,
+    );
+  }
+}
+
+const OLDEST = [6, 2] as const;
+
+/** Valkey began with 7.2 and tells the version of Redis that it can stand for; so one comparison serves both. */
+export function checkVersion(info: string): void {
+  const [, text = "", major, minor] = /^redis_version:((\d+)\.(\d+)[^\s]*)/m.exec(info) ?? [];
+  if (major === undefined || Number(major) > OLDEST[0]) return;
+  if (Number(major) === OLDEST[0] && Number(minor) >= OLDEST[1]) return;
+  throw new HoldfastError(
+    "UNSUPPORTED",
+    `Redis ${text} is too old. The store needs Redis 6.2 or newer, or Valkey 7.2 or newer: upgrade the server.`,
+  );
+}

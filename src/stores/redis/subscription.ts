@@ -1,0 +1,80 @@
+/** Listening to a channel, whatever the client, without an error that nobody handles. */
+
+export interface SubscriptionEvents {
+  onMessage(message: string): void;
+  /** It listens, for the first time or again. */
+  onListening(): void;
+  /** It does not listen, and will not by itself. Called once at the most. */
+  onBroken(error: unknown): void;
+}
+
+export interface Subscription {
+  /** Stops listening. No event comes after it. */
+  end(): void;
+}
+
+/** A connection that does nothing but listen. */
+export interface Subscriber {
+  onMessage(listener: (message: string) => void): unknown;
+  /** Called when it is time to subscribe: in the beginning, and after every drop unless that happens by itself. */
+  onReady(listener: () => void): unknown;
+  /** Closed for good. */
+  onEnd(listener: () => void): unknown;
+  /** Somebody has to listen to errors, or they end the process. */
+  onError(listener: (error: unknown) => void): unknown;
+  subscribe(): Promise<unknown>;
+  disconnect(): unknown;
+}
+
+export function ownConnection(subscriber: Subscriber, events: SubscriptionEvents): Subscription {
+  const { told, end } = untilEnded(events, () => subscriber.disconnect());
+  let lastError: unknown = new Error("The connection for subscriptions was closed.");
+  subscriber.onError((error) => {
+    lastError = error;
+  });
+  subscriber.onMessage((message) => told.onMessage(message));
+  subscriber.onEnd(() => told.onBroken(lastError));
+  subscriber.onReady(() => {
+    attempt(() => subscriber.subscribe()).then(told.onListening, told.onBroken);
+  });
+  return { end };
+}
+
+/** A channel on a connection that belongs to the client, which mends it. */
+export function sharedConnection(
+  subscribe: () => Promise<unknown>,
+  unsubscribe: () => Promise<unknown>,
+  events: SubscriptionEvents,
+): Subscription {
+  const { told, end } = untilEnded(events, () => {
+    // A client that is closed by now has no subscriptions either.
+    attempt(unsubscribe).catch(() => {});
+  });
+  attempt(subscribe).then(told.onListening, told.onBroken);
+  return { end };
+}
+
+/** Passes events on until the end, which is the caller's or that of the connection, and cleans up once. */
+function untilEnded(events: SubscriptionEvents, cleanUp: () => void) {
+  let ended = false;
+  const end = () => {
+    if (ended) return;
+    ended = true;
+    cleanUp();
+  };
+  const told: SubscriptionEvents = {
+    onMessage: (message) => ended || events.onMessage(message),
+    onListening: () => ended || events.onListening(),
+    onBroken(error) {
+      if (ended) return;
+      end();
+      events.onBroken(error);
+    },
+  };
+  return { told, end };
+}
+
+/** A client may throw where it should reject. */
+async function attempt(call: () => Promise<unknown>): Promise<unknown> {
+  return call();
+}

@@ -1,0 +1,22 @@
+import { storeContract } from "holdfast/testing";
+import { afterAll, beforeAll, describe, it } from "vitest";
+import { canRunRedis } from "../engines/redis.ts";
+import { clusterClients } from "../engines/redis-clients.ts";
+import { type RedisCluster, startRedisCluster } from "../engines/redis-topologies.ts";
+import { redisHarness } from "./redis-harness.ts";
+
+describe.skipIf(!canRunRedis())("redis: a cluster", () => {
+  let servers: RedisCluster;
+
+  beforeAll(async () => {
+    servers = await startRedisCluster();
+  }, 120_000);
+
+  afterAll(() => servers?.stop());
+
+  for (const [name, connect] of Object.entries(clusterClients)) {
+    const { harness, end } = redisHarness(`through ${name}`, () => connect(servers));
+    afterAll(end);
+    storeContract(harness, { describe: describe.concurrent, it });
+  }
+});

@@ -1,0 +1,36 @@
+import type { Store } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import type { StoreHarness } from "holdfast/testing";
+import type { Connected } from "../engines/redis-clients.ts";
+
+/**
+ * Stores for the contract suite. The instances of one test stand for processes, so each has a client of its own; but
+ * all tests together use the same few, because an application has one as well, and connecting to a cluster is slow.
+ */
+export function redisHarness(name: string, connect: () => Promise<Connected>) {
+  const clients: Promise<Connected>[] = [];
+  const harness: StoreHarness = {
+    name,
+    tickMs: 20,
+    async open(options) {
+      const stores: Store[] = [];
+      return {
+        async store() {
+          clients[stores.length] ??= connect();
+          const connected = clients[stores.length] as Promise<Connected>;
+          const place = stores.length;
+          const store = redisStore((await connected).client, options);
+          stores[place] = store;
+          return store;
+        },
+        async close() {
+          await Promise.all(stores.map((store) => store.close()));
+        },
+      };
+    },
+  };
+  const end = async () => {
+    for (const connected of await Promise.all(clients)) connected.end();
+  };
+  return { harness, end };
+}

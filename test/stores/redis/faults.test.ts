@@ -1,0 +1,223 @@
+/**
+ * Real servers get killed, paused, cut off and failed over while workers take turns. Throughout: fences only grow, an
+ * outage is never contention, nobody hangs for longer than a heartbeat once the server is back, and nothing is
+ * unhandled, which the test runner watches.
+ */
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { createLocks } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { describe, expect, type TestContext, test } from "vitest";
+import { canRunRedis, type RedisServer, startRedis, until } from "../../engines/redis.ts";
+import {
+  type Connected,
+  clusterClients,
+  sentinelClients,
+  standaloneClients,
+} from "../../engines/redis-clients.ts";
+import { startRedisCluster, startRedisSentinels } from "../../engines/redis-topologies.ts";
+import { Workers } from "./workers.ts";
+
+const ttlMs = 1_500;
+/** A heartbeat, the claim of whoever held last, and what a busy machine and reconnecting take. */
+const soonMs = ttlMs / 3 + ttlMs + 3_000;
+
+/** One worker for each client library and version. */
+function connectsTo<T>(clients: Readonly<Record<string, (to: T) => Promise<Connected>>>, to: T) {
+  return Object.values(clients).map((connect) => () => connect(to));
+}
+
+async function started<T extends { stop(): Promise<void> }>(
+  context: TestContext,
+  starting: Promise<T>,
+): Promise<T> {
+  const servers = await starting;
+  context.onTestFinished(() => servers.stop());
+  return servers;
+}
+
+/** Replicas no longer get what the master acknowledges, and do not know that they miss anything. */
+async function cutOff(master: RedisServer, replicas: readonly RedisServer[]): Promise<void> {
+  for (const replica of replicas) await replica.command("CONFIG", "SET", "masterauth", "wrong");
+  await master.command("CLIENT", "KILL", "TYPE", "replica");
+  await until("the replicas are cut off", async () =>
+    String(await master.command("INFO", "replication")).includes("connected_slaves:0"),
+  );
+}
+
+async function letFollow(replicas: readonly RedisServer[]): Promise<void> {
+  for (const replica of replicas) await replica.command("CONFIG", "SET", "masterauth", "");
+}
+
+async function isMaster(server: RedisServer): Promise<boolean> {
+  return String(await server.command("INFO", "replication")).includes("role:master");
+}
+
+/** Holds a lock whose grant a failover loses. Both the holder and the next one have to make the best of it. */
+async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<Connected>) {
+  const connected = await connect();
+  const locks = createLocks(redisStore(connected.client, { partitions: 1 }), { onWarning: () => {} });
+  context.onTestFinished(async () => {
+    await locks.close();
+    connected.end();
+  });
+  const lease = await locks.mutex("doomed", { ttlMs: 30_000 }).acquire();
+  return {
+    /** Somebody else gets the lock, with a higher fence, and the holder is told at its next heartbeat. */
+    async isSuperseded(by: () => Promise<Connected>) {
+      const other = await by();
+      const others = createLocks(redisStore(other.client, { partitions: 1 }), { requestTimeoutMs: 15_000 });
+      context.onTestFinished(async () => {
+        await others.close();
+        other.end();
+      });
+      const next = await others.mutex("doomed").acquire({ waitMs: 5_000 });
+      expect(next.fence).toBeGreaterThan(lease.fence);
+      await lease.extend(30_000).catch((error: unknown) => error);
+      expect(lease.held).toBe(false);
+      expect(lease.signal.reason).toMatchObject({ code: "LEASE_LOST", reason: "gone" });
+    },
+  };
+}
+
+describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 60_000 }, () => {
+  test.for([
+    ["forgets everything", [] as string[]],
+    ["keeps a log", ["--appendonly", "yes", "--appendfsync", "always"]],
+  ] as const)(
+    "a server that is killed and %s serves all waiters when it is back",
+    async ([, settings], context) => {
+      const server = await started(context, startRedis(settings));
+      const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+      for (let round = 0; round < 2; round++) {
+        await server.kill();
+        await sleep(300);
+        await server.restart();
+        await workers.servesAll(soonMs);
+      }
+      await workers.stop();
+      expect(workers.overlaps).toBe(0);
+    },
+  );
+
+  test("a server that is paused for longer than the ttl serves all waiters when it goes on", async (context) => {
+    const server = await started(context, startRedis());
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    server.pause();
+    await sleep(ttlMs + 500);
+    server.resume();
+    await workers.servesAll(soonMs);
+    await workers.stop();
+    expect(workers.overlaps).toBe(0);
+  });
+
+  test("a holder that was paused for longer than its ttl knows that it lost before it writes", async (context) => {
+    const server = await started(context, startRedis());
+    const program = fileURLToPath(new URL("./holder-process.ts", import.meta.url));
+    const child = fork(program, [`${server.port}`, `${ttlMs}`], { execArgv: ["--import", "tsx"] });
+    context.onTestFinished(() => void child.kill("SIGKILL"));
+    const messages: { fence?: string; wrote?: number; lost?: boolean }[] = [];
+    child.on("message", (message) => messages.push(message as object));
+    await until("the process writes", async () => messages.some(({ wrote }) => wrote !== undefined));
+
+    child.kill("SIGSTOP");
+    const client = await standaloneClients["node-redis 6"]!(server);
+    const locks = createLocks(redisStore(client.client));
+    const next = await locks.mutex("paused").acquire({ waitMs: soonMs });
+    const grantedMs = Date.now();
+    const exit = once(child, "exit");
+    child.kill("SIGCONT");
+    await exit;
+
+    expect(next.fence).toBeGreaterThan(BigInt(messages[0]!.fence!));
+    expect(messages.filter(({ wrote = 0 }) => wrote >= grantedMs)).toEqual([]);
+    expect(messages.at(-1)).toEqual({ lost: true });
+    await locks.close();
+    client.end();
+  });
+
+  test("subscriptions that are dropped come back, and cost at most a heartbeat", async (context) => {
+    const server = await started(context, startRedis());
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    for (let round = 0; round < 5; round++) {
+      expect(Number(await server.command("CLIENT", "KILL", "TYPE", "pubsub"))).toBeGreaterThan(0);
+      await workers.servesAll(soonMs);
+    }
+    await until("all of them listen again", async () => {
+      const channels = (await server.command("PUBSUB", "CHANNELS")) as string[];
+      return channels.length === Object.keys(standaloneClients).length;
+    });
+    await workers.stop();
+    expect(workers.overlaps).toBe(0);
+  });
+
+  test("a server that forgets its scripts is sent them again, unnoticed", async (context) => {
+    const server = await started(context, startRedis());
+    const workers = await Workers.start({
+      connects: connectsTo(standaloneClients, server),
+      ttlMs,
+      holdMs: 1,
+    });
+    for (let round = 0; round < 20; round++) {
+      await server.command("SCRIPT", "FLUSH");
+      await sleep(20);
+    }
+    await workers.servesAll(soonMs);
+    await workers.stop();
+    expect(workers.overlaps).toBe(0);
+  });
+
+  test("a server that loses all its keys gives out no fence twice", async (context) => {
+    const server = await started(context, startRedis());
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    for (let round = 0; round < 3; round++) {
+      await server.command("FLUSHALL");
+      await workers.servesAll(soonMs);
+    }
+    await workers.stop();
+  });
+
+  test("sentinels that fail over to a replica without the last writes lose no fence and no waiter", async (context) => {
+    const sentinels = await started(context, startRedisSentinels(1_000));
+    const { master, replicas } = sentinels;
+    const connects = connectsTo(sentinelClients, sentinels);
+    const workers = await Workers.start({ connects, ttlMs });
+    await cutOff(master, replicas);
+    const doomed = await holdWhatWillBeLost(context, connects[0]!);
+    await workers.servesAll(soonMs);
+
+    await master.kill();
+    await until("a replica is promoted", async () =>
+      (await Promise.all(replicas.map(isMaster))).includes(true),
+    );
+    await letFollow(replicas);
+    await workers.servesAll(soonMs + 5_000);
+    await doomed.isSuperseded(connects[3]!);
+    await workers.stop();
+  });
+
+  test("a cluster that fails over to a replica without the last writes loses no fence and no waiter", async (context) => {
+    const cluster = await started(context, startRedisCluster(1_500));
+    // node-redis 5 looks for a new master only when another server tells it to; the documentation says so.
+    const { "node-redis 5": _, ...clients } = clusterClients;
+    const connects = connectsTo(clients, cluster);
+    const workers = await Workers.start({ connects, ttlMs });
+    const owns = await Promise.all(
+      cluster.masters.map((each) => each.command("EXISTS", "holdfast:{0}:fence").catch(() => 0)),
+    );
+    const place = owns.indexOf(1);
+    const [master, replica] = [cluster.masters[place]!, cluster.replicas[place]!];
+    await cutOff(master, [replica]);
+    const doomed = await holdWhatWillBeLost(context, connects[0]!);
+    await workers.servesAll(soonMs);
+
+    await master.kill();
+    await until("the replica is promoted", () => isMaster(replica));
+    await letFollow([replica]);
+    await workers.servesAll(soonMs + 5_000);
+    await doomed.isSuperseded(connects[2]!);
+    await workers.stop();
+  });
+});

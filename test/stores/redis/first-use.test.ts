@@ -1,0 +1,207 @@
+import { once } from "node:events";
+import { type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
+import { type RedisStoreOptions, redisStore } from "holdfast/redis";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { checkVersion } from "../../../src/stores/redis/hello.ts";
+import { canRunRedis, freePort, type RedisServer, startRedis } from "../../engines/redis.ts";
+import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
+
+const request: ClaimRequest = {
+  key: "key",
+  id: "id",
+  token: "token",
+  weight: 1,
+  limit: 1,
+  priority: 0,
+  ttlMs: 1_000,
+  wait: false,
+  owner: "owner",
+  info: "",
+  application: "",
+};
+
+async function failure(call: Promise<unknown>): Promise<HoldfastError> {
+  const error = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  expect(error).toBeInstanceOf(HoldfastError);
+  return error as HoldfastError;
+}
+
+describe.skipIf(!canRunRedis())("redis: at first use", () => {
+  let server: RedisServer;
+  let client: Redis;
+
+  beforeAll(async () => {
+    server = await startRedis();
+    client = new Redis(server.port, "127.0.0.1");
+  }, 60_000);
+
+  afterAll(async () => {
+    client?.disconnect();
+    await server?.stop();
+  });
+
+  function open(options: RedisStoreOptions): Store {
+    const store = redisStore(client, options);
+    onTestFinished(() => store.close());
+    return store;
+  }
+
+  test("clients that disagree on partitions are told both values and the remedy", async () => {
+    await open({ keyPrefix: "agree", partitions: 4 }).acquire(request);
+    const store = open({ keyPrefix: "agree", partitions: 8 });
+    const error = await failure(store.acquire(request));
+    expect(error.code).toBe("INVALID_ARGUMENT");
+    expect(error.message).toMatch(/8 here and 4 elsewhere.*delete "agree:\{0\}:partitions"/);
+
+    await client.del("agree:{0}:partitions");
+    await expect(store.release([request])).resolves.toHaveLength(1);
+  });
+
+  test("it takes one round trip more, once", async () => {
+    const store = open({ keyPrefix: "once" });
+    const calls = async () =>
+      Number(/cmdstat_eval:calls=(\d+)/.exec(await client.info("commandstats"))?.[1] ?? 0);
+    await store.acquire(request);
+    const before = await calls();
+    await Promise.all([store.renew([request]), store.release([request])]);
+    expect(await calls()).toBe(before);
+  });
+
+  test("keys of another kind under the prefix are told, with the remedy", async () => {
+    await client.rpush("foreign:{0}:partitions", "not ours");
+    const list = await failure(open({ keyPrefix: "foreign" }).acquire(request));
+    expect([list.code, list.message]).toEqual(["STORE_FAILURE", expect.stringContaining("keyPrefix")]);
+
+    await client.set("text:{0}:partitions", "not ours");
+    const text = await failure(open({ keyPrefix: "text" }).acquire(request));
+    expect([text.code, text.message]).toEqual(["STORE_FAILURE", expect.stringContaining("keyPrefix")]);
+
+    await client.rpush("later:{0}:lock:key", "not ours");
+    const lock = await failure(open({ keyPrefix: "later" }).acquire(request));
+    expect([lock.code, lock.message]).toEqual(["STORE_FAILURE", expect.stringContaining("keyPrefix")]);
+  });
+
+  test("a client that is not connected, or no longer, is told so", async () => {
+    const unopened = createClient({ url: `redis://127.0.0.1:${server.port}` });
+    const error = await failure(redisStore(unopened).acquire(request));
+    expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("connect()")]);
+
+    const ended = new Redis(server.port, "127.0.0.1");
+    await ended.ping();
+    ended.disconnect();
+    await once(ended, "end");
+    const closed = await failure(redisStore(ended).acquire(request));
+    expect([closed.code, closed.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringContaining("another client"),
+    ]);
+  });
+
+  test("a client that connects only when used is connected", async () => {
+    const lazy = new Redis(server.port, "127.0.0.1", { lazyConnect: true });
+    onTestFinished(() => lazy.disconnect());
+    const locks = createLocks(redisStore(lazy));
+    await expect(locks.mutex("lazy").run((lease) => lease.held)).resolves.toBe(true);
+    await locks.close();
+  });
+
+  test("a server that cannot be reached is an outage", async () => {
+    const nobody = new Redis(await freePort(), "127.0.0.1", { maxRetriesPerRequest: 1 });
+    nobody.on("error", () => {});
+    onTestFinished(() => nobody.disconnect());
+    expect((await failure(redisStore(nobody).acquire(request))).code).toBe("STORE_UNAVAILABLE");
+  });
+
+  test("numbers that the client hands out as text are read", async () => {
+    const texts = new Redis(server.port, "127.0.0.1", { stringNumbers: true });
+    onTestFinished(() => texts.disconnect());
+    const store = redisStore(texts, { keyPrefix: "texts" });
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+    await expect(store.acquire({ ...request, id: "other" })).resolves.toMatchObject({ state: "refused" });
+    await expect(store.look({ key: "key", maxClaims: 5 })).resolves.toMatchObject({
+      keys: [{ heldCount: 1 }],
+    });
+    await expect(store.release([request])).resolves.toEqual([true]);
+  });
+});
+
+describe.skipIf(!canRunRedis())("redis: at first use of a cluster", () => {
+  let cluster: RedisCluster;
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+  }, 60_000);
+
+  afterAll(() => cluster?.stop());
+
+  test("a client of one of its servers is told to be a cluster client", async () => {
+    const clients = cluster.masters.map(({ port }) => new Redis(port, "127.0.0.1"));
+    onTestFinished(() => {
+      for (const client of clients) client.disconnect();
+    });
+    const codes = clients.map((client) =>
+      redisStore(client)
+        .acquire(request)
+        .then(
+          (answer) => answer.state,
+          (error: HoldfastError) => `${error.code} ${/\bcluster client\b/.exec(error.message)}`,
+        ),
+    );
+    // One of them happens to have the keys.
+    expect((await Promise.all(codes)).sort()).toEqual([
+      "INVALID_ARGUMENT cluster client",
+      "INVALID_ARGUMENT cluster client",
+      "held",
+    ]);
+  });
+});
+
+describe("redis: what is wrong before any use", () => {
+  test.each([
+    ["nothing", undefined],
+    ["an address", "redis://127.0.0.1"],
+    ["another kind of object", { query: () => {} }],
+  ])("a client must be one, not %s", (_, client) => {
+    expect(() => redisStore(client as never)).toThrow(/^client must be an ioredis Redis or Cluster/);
+  });
+
+  test("a client that changes keys is refused", () => {
+    const client = new Redis({ keyPrefix: "app:", lazyConnect: true });
+    expect(() => redisStore(client)).toThrow(/Pass keyPrefix to the store instead/);
+  });
+
+  test.each([
+    { partitions: 0 },
+    { partitions: 1_025 },
+    { partitions: 1.5 },
+    { maxWaiters: -1 },
+    { keyPrefix: "" },
+    { keyPrefix: "a{b}" },
+  ])("%j is outside its range", (options) => {
+    const client = new Redis({ lazyConnect: true });
+    expect(() => redisStore(client, options)).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
+  });
+});
+
+describe("redis: the version", () => {
+  test.each([
+    "redis_version:6.2.0",
+    "redis_version:7.0.15",
+    "redis_version:10.1.2",
+    "redis_version:255.255.255",
+    "",
+  ])("'%s' will do, or is not known", (info) =>
+    expect(checkVersion(`# Server\r\n${info}\r\nredis_mode:standalone\r\n`)).toBeUndefined(),
+  );
+
+  test.each(["5.0.14", "6.0.20", "2.8.0"])("%s is too old", (version) => {
+    expect(() => checkVersion(`# Server\r\nredis_version:${version}\r\n`)).toThrow(
+      expect.objectContaining({ code: "UNSUPPORTED", message: expect.stringMatching(/6\.2.*7\.2.*upgrade/) }),
+    );
+  });
+});

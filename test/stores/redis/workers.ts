@@ -1,0 +1,96 @@
+/** Workers that take turns at one lock while Redis is being tormented, and what must be true of them all the while. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { createLocks, HoldfastError, type Locks } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { expect } from "vitest";
+import type { Connected } from "../../engines/redis-clients.ts";
+
+export interface WorkersOptions {
+  readonly connects: readonly (() => Promise<Connected>)[];
+  readonly ttlMs: number;
+  /** How long each holds the lock. */
+  readonly holdMs?: number;
+}
+
+/** What may come of an outage. Anything else is a failure, and contention least of all. */
+const expected = new Set(["STORE_UNAVAILABLE", "LEASE_LOST"]);
+
+export class Workers {
+  readonly ttlMs: number;
+  /** The fences in the order in which they were given out. */
+  readonly fences: bigint[] = [];
+  readonly #holdMs: number;
+  readonly #connected: Connected[] = [];
+  readonly #locks: Locks[] = [];
+  readonly #turns: number[] = [];
+  readonly #loops: Promise<void>[] = [];
+  readonly #unexpected: unknown[] = [];
+  /** Who believes to hold the lock. Two at a time are allowed only where an acknowledged write was lost. */
+  readonly #holding = new Set<number>();
+  overlaps = 0;
+  #stopped = false;
+
+  private constructor({ ttlMs, holdMs = 10 }: WorkersOptions) {
+    this.ttlMs = ttlMs;
+    this.#holdMs = holdMs;
+  }
+
+  static async start(options: WorkersOptions): Promise<Workers> {
+    const workers = new Workers(options);
+    for (const connect of options.connects) {
+      const connected = await connect();
+      workers.#connected.push(connected);
+      workers.#locks.push(
+        createLocks(redisStore(connected.client, { partitions: 1 }), { onWarning: () => {} }),
+      );
+    }
+    for (const index of workers.#locks.keys()) {
+      workers.#turns.push(0);
+      workers.#loops.push(workers.#work(index));
+    }
+    await workers.servesAll(10_000);
+    return workers;
+  }
+
+  /** Waits until every worker has had a turn from now on. */
+  async servesAll(withinMs: number): Promise<void> {
+    const before = [...this.#turns];
+    const end = performance.now() + withinMs;
+    const unserved = () => [...before.keys()].filter((index) => this.#turns[index] === before[index]);
+    while (unserved().length > 0 && performance.now() < end) await sleep(5);
+    expect(unserved(), `workers without a turn for ${withinMs} ms`).toEqual([]);
+  }
+
+  /** Ends the work, and checks what must have been true throughout. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.all(this.#loops);
+    await Promise.all(this.#locks.map((locks) => locks.close()));
+    for (const { end } of this.#connected) end();
+    expect(this.#unexpected).toEqual([]);
+    expect(this.fences.length).toBeGreaterThan(this.#locks.length);
+    const backwards = this.fences.filter((fence, index) => index > 0 && fence <= this.fences[index - 1]!);
+    expect(backwards, "fences that did not grow").toEqual([]);
+  }
+
+  async #work(index: number): Promise<void> {
+    const mutex = this.#locks[index]!.mutex("work", { ttlMs: this.ttlMs });
+    while (!this.#stopped) {
+      try {
+        const lease = await mutex.acquire({ waitMs: 20_000 });
+        this.fences.push(lease.fence);
+        this.#turns[index]!++;
+        if (this.#holding.size > 0) this.overlaps++;
+        this.#holding.add(index);
+        const free = () => this.#holding.delete(index);
+        lease.signal.addEventListener("abort", free);
+        await sleep(this.#holdMs);
+        if (lease.held) free();
+        await lease.release();
+      } catch (error) {
+        if (!(error instanceof HoldfastError) || !expected.has(error.code)) this.#unexpected.push(error);
+        await sleep(20);
+      }
+    }
+  }
+}
