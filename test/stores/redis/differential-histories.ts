@@ -46,13 +46,14 @@ export interface History {
  */
 const aimArbitrary = fc.constantFrom("held" as const, "held" as const, "queue" as const);
 
-const drawnOperationArbitrary = fc.oneof(
-  { weight: 2, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
-  { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
-);
+const drawnOperationArbitrary = (others: number) =>
+  fc.oneof(
+    { weight: others, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
+    { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
+  );
 
-const operationsArbitrary = (most: number) =>
-  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary), {
+const operationsArbitrary = (most: number, others = 2) =>
+  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary(others)), {
     minLength: 1,
     maxLength: most,
     size: "max",
@@ -85,7 +86,8 @@ const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm
 
 const fewArbitrary = fc.constantFrom(undefined, undefined, 1, 3, 7);
 
-type DrawnOperation = typeof drawnOperationArbitrary extends fc.Arbitrary<infer Value> ? Value : never;
+type DrawnOperation =
+  ReturnType<typeof drawnOperationArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
 interface Drawn extends Pick<History, "few" | "maxWaiters"> {
@@ -128,9 +130,9 @@ const crowdArbitrary = fc.record({
       ttlMs: fc.constantFrom(1_000, 20_000),
     })
     .map((scene) => [scene]),
-  rounds: fc.array(roundArbitrary(operationsArbitrary(60), 600), {
-    minLength: 10,
-    maxLength: 40,
+  rounds: fc.array(roundArbitrary(operationsArbitrary(100, 10), 600), {
+    minLength: 5,
+    maxLength: 25,
     size: "max",
   }),
 });
