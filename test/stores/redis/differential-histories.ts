@@ -3,6 +3,7 @@ import fc from "fast-check";
 import type { LockRecord } from "../../../src/core/record.ts";
 import {
   momentArbitrary,
+  ODD_TEXT,
   type Operation,
   rawOperationArbitrary,
   rawReferenceArbitrary,
@@ -14,7 +15,7 @@ import {
 import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 
 /** Names that a script could trip over. */
-export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
+export const KEYS = ["k", "key:{0}:lock:1", `${ODD_TEXT}*`] as const;
 
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
