@@ -7,6 +7,15 @@ import { type ClaimRef, type ClaimRequest, type RenewRef, UNLIMITED } from "../.
 
 export const HISTORY_KEY = "k";
 
+/** What quoting, escaping and counting bytes go wrong with. */
+export const ODD_TEXT = 'é"\\😀';
+
+/** 256 bytes, which is the most for some texts, and more than one byte can count. */
+const LONG_TEXT = ODD_TEXT.repeat(32);
+
+/** The claim that has such an id. */
+const ODD_NUMBER = 13;
+
 interface Shape {
   readonly weight: number;
   readonly limit: number;
@@ -84,8 +93,8 @@ export const rawOperationArbitrary = fc.oneof(
       odd: fc.nat(19).map((roll) => roll === 7),
       ttlFactor: fc.constantFrom(1, 1, 2, 0.5),
       wait: fc.nat(5).map((roll) => roll !== 5),
-      owner: fc.constantFrom("a", "b", "a", "b", "", 'é"\\😀'),
-      label: fc.constantFrom("", "", "x", 'é"\\😀'),
+      owner: fc.constantFrom("a", "b", "a", "b", "", ODD_TEXT),
+      label: fc.constantFrom("", "", "x", ODD_TEXT, LONG_TEXT),
     }),
   },
   { weight: 5, arbitrary: rawReferenceArbitrary },
@@ -94,7 +103,7 @@ export const rawOperationArbitrary = fc.oneof(
     arbitrary: fc.record({
       does: fc.constant("describe" as const),
       aheadMs: fc.nat(60),
-      maxClaims: fc.nat(6),
+      maxClaims: fc.constantFrom(0, 1, 2, 3, 6, 1_000),
     }),
   },
 );
@@ -175,9 +184,11 @@ export function resolveOperation(raw: RawOperation, scene: Scene, key: string): 
   }
 }
 
+const letter = (number: number) => String.fromCharCode("a".charCodeAt(0) + number);
+
 function resolveWho(who: { number: number; takeover: boolean }, scene: Scene) {
   const number = who.number % scene.ids;
-  const id = number < 26 ? String.fromCharCode("a".charCodeAt(0) + number) : `c${number}`;
+  const id = number === ODD_NUMBER ? ODD_TEXT : number < 26 ? letter(number) : `c${number}`;
   return { number, id, token: who.takeover ? `${id}2` : id };
 }
 

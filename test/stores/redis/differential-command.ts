@@ -14,13 +14,14 @@ const { values } = parseArgs({
     path: { type: "string" },
   },
 });
-const seed = wholeNumber("--seed", values.seed);
-const operations = wholeNumber("--operations", values.operations);
+const seed = wholeNumber("--seed", values.seed, 0);
+const operations = wholeNumber("--operations", values.operations, 1);
 const path = values.path === undefined ? {} : { path: values.path };
 
 const server = await startRedis();
-process.on("exit", () => server.process.kill("SIGKILL"));
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => process.exit(1));
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.on(signal, () => void server.stop().finally(() => process.exit(1)));
+}
 
 const differential = await Differential.open(server.port);
 const startedMs = performance.now();
@@ -40,9 +41,9 @@ if (found !== undefined) {
   console.log(`${differential.operations} operations in ${seconds.toFixed(1)} s (${rate}/s). No difference.`);
 }
 
-function wholeNumber(name: string, text: string): number {
+function wholeNumber(name: string, text: string, least: number): number {
   const number = Number(text);
-  if (Number.isSafeInteger(number) && number >= 0) return number;
-  console.error(`${name} must be a whole number, not "${text}".`);
+  if (Number.isSafeInteger(number) && number >= least) return number;
+  console.error(`${name} must be a whole number of ${least} or more, not "${text}".`);
   process.exit(2);
 }

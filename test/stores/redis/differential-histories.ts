@@ -3,6 +3,7 @@ import fc from "fast-check";
 import type { LockRecord } from "../../../src/core/record.ts";
 import {
   momentArbitrary,
+  ODD_TEXT,
   type Operation,
   rawOperationArbitrary,
   rawReferenceArbitrary,
@@ -14,7 +15,7 @@ import {
 import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 
 /** Names that a script could trip over. */
-export const KEYS = ["k", "key:{0}:lock:1", 'é"\\😀*'] as const;
+export const KEYS = ["k", "key:{0}:lock:1", `${ODD_TEXT}*`] as const;
 
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
@@ -44,13 +45,14 @@ export interface History {
  */
 const aimArbitrary = fc.constantFrom("held" as const, "held" as const, "queue" as const);
 
-const drawnOperationArbitrary = fc.oneof(
-  { weight: 2, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
-  { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
-);
+const drawnOperationArbitrary = (others: number) =>
+  fc.oneof(
+    { weight: others, arbitrary: fc.record({ raw: rawOperationArbitrary, aim: fc.constant(undefined) }) },
+    { weight: 1, arbitrary: fc.record({ raw: rawReferenceArbitrary, aim: aimArbitrary }) },
+  );
 
-const operationsArbitrary = (most: number) =>
-  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary), {
+const operationsArbitrary = (most: number, others = 2) =>
+  fc.array(fc.tuple(fc.constantFrom(0, 0, 0, 0, 0, 1, 2), drawnOperationArbitrary(others)), {
     minLength: 1,
     maxLength: most,
     size: "max",
@@ -81,7 +83,8 @@ const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm
     operations,
   });
 
-type DrawnOperation = typeof drawnOperationArbitrary extends fc.Arbitrary<infer Value> ? Value : never;
+type DrawnOperation =
+  ReturnType<typeof drawnOperationArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
 interface Drawn extends Pick<History, "maxWaiters"> {
@@ -122,9 +125,9 @@ const crowdArbitrary = fc.record({
       ttlMs: fc.constantFrom(1_000, 20_000),
     })
     .map((scene) => [scene]),
-  rounds: fc.array(roundArbitrary(operationsArbitrary(60), 600), {
-    minLength: 10,
-    maxLength: 40,
+  rounds: fc.array(roundArbitrary(operationsArbitrary(100, 10), 600), {
+    minLength: 5,
+    maxLength: 25,
     size: "max",
   }),
 });

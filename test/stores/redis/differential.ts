@@ -195,6 +195,8 @@ class Playing {
       // An acquire may look at a subscription before it joins the batch.
       for (let tick = 0; tick < 3; tick++) await undefined;
     }
+    // All of them, even where one fails: what is still under way would get into the next history.
+    await Promise.allSettled(answers);
     return Promise.all(answers);
   }
 

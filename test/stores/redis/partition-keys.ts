@@ -1,8 +1,13 @@
-/** What may stand in Redis: the keys of records that have claims, each with a time to live, and the fence. */
+/**
+ * What may stand in Redis: the keys of records that have claims, each with a time to live; the fence; and the number of
+ * partitions that all stores agree on.
+ */
 import type { Redis } from "ioredis";
 import type { LockRecord } from "../../../src/core/record.ts";
 
 const FENCE = "holdfast:{0}:fence";
+/** Written with the first use of a store. */
+const AGREEMENT = "holdfast:{0}:partitions";
 const BELONGING = /^holdfast:\{0\}:([a-z]+):(.*)$/s;
 
 const LIST = `
@@ -24,6 +29,7 @@ export async function assertKeys(
   const found = (await redis.eval(LIST, 0)) as [key: string, ttlMs: number][];
   const locks = new Set<string>();
   for (const [key, ttlMs] of found) {
+    if (key === AGREEMENT) continue;
     if (key === FENCE) {
       if (ttlMs !== -1) throw new Error("The fence of the partition will expire.");
       continue;

@@ -32,6 +32,7 @@ local redis = { call = function(...)
   counted('HINCRBY', 'meter', 'bytes', bytes({ ... }) + bytes(reply))
   return reply
 end }
+redis.pcall = redis.call
 `;
 
 /** Longer names and numbers are more bytes. A walk through 10,000 claims would be a hundred times as many. */
