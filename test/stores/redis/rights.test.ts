@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { createLocks, type Locks } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
@@ -15,7 +16,7 @@ import {
   startRedisCluster,
   startRedisSentinels,
 } from "../../engines/redis-topologies.ts";
-import { createUser } from "./rights.ts";
+import { createUser, documentedRights } from "./rights.ts";
 
 async function open(connecting: Promise<Connected>): Promise<Locks> {
   const { client, end } = await connecting;
@@ -133,4 +134,17 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
       .catch((error: unknown) => error);
     expect(["UNAUTHORIZED", "STORE_FAILURE"]).toContain((error as { code: string }).code);
   });
+});
+
+test("redis: the documented rights are those that the scripts use, and no more", () => {
+  const folder = new URL("../../../src/stores/redis/", import.meta.url);
+  const sources = readdirSync(folder).map((name) => readFileSync(new URL(name, folder), "utf8"));
+  const used = sources.flatMap((text) =>
+    [...text.matchAll(/call\('([A-Z]+)'/g)].map(([, name]) => `+${name}`),
+  );
+  const outside = ["+eval", "+evalsha", "+subscribe", "+unsubscribe"];
+  const clients = ["+cluster|slots", "+cluster|info"];
+  const expected = new Set([...used.map((name) => name.toLowerCase()), ...outside, ...clients]);
+  const documented = documentedRights().filter((word) => word.startsWith("+"));
+  expect(documented.sort()).toEqual([...expected].sort());
 });

@@ -16,3 +16,12 @@ export async function createUser(
   for (const server of servers) await server.command("ACL", "SETUSER", username, ...words, ...changes);
   return { username, password: "secret" };
 }
+
+/** The words of the rule in docs/stores/redis.md. */
+export function documentedRights(): string[] {
+  const page = readFileSync(new URL("../../../docs/stores/redis.md", import.meta.url), "utf8");
+  const rule = /^ACL SETUSER holdfast ((?:.*\\\n)*.*)$/m.exec(page)?.[1];
+  if (rule === undefined)
+    throw new Error("docs/stores/redis.md does not list the rights that the store needs.");
+  return rule.split(/[\s\\]+/);
+}
