@@ -28,6 +28,8 @@ export class Workers {
   /** Who believes to hold the lock. Two at a time are allowed only where an acknowledged write was lost. */
   readonly #holding = new Set<number>();
   overlaps = 0;
+  /** The most that held the lock at a time by the store's own account. */
+  #mostHeld = 0;
   #stopped = false;
 
   private constructor({ ttlMs, holdMs = 10 }: WorkersOptions) {
@@ -48,6 +50,7 @@ export class Workers {
       workers.#turns.push(0);
       workers.#loops.push(workers.#work(index));
     }
+    workers.#loops.push(workers.#watch());
     await workers.servesAll(10_000);
     return workers;
   }
@@ -68,9 +71,18 @@ export class Workers {
     await Promise.all(this.#locks.map((locks) => locks.close()));
     for (const { end } of this.#connected) end();
     expect(this.#unexpected).toEqual([]);
+    expect(this.#mostHeld, "holders at a time in the store").toBe(1);
     expect(this.fences.length).toBeGreaterThan(this.#locks.length);
     const backwards = this.fences.filter((fence, index) => index > 0 && fence <= this.fences[index - 1]!);
     expect(backwards, "fences that did not grow").toEqual([]);
+  }
+
+  async #watch(): Promise<void> {
+    while (!this.#stopped) {
+      const { heldCount } = await this.#locks[0]!.inspect("work").catch(() => ({ heldCount: 0 }));
+      this.#mostHeld = Math.max(this.#mostHeld, heldCount);
+      await sleep(20);
+    }
   }
 
   async #work(index: number): Promise<void> {

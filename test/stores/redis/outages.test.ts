@@ -1,0 +1,123 @@
+/** What a caller is told while a real server cannot serve, and that all is well again afterwards. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { createLocks } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { canRunRedis, type RedisServer, startRedis, until } from "../../engines/redis.ts";
+import { type Connected, standaloneClients } from "../../engines/redis-clients.ts";
+
+const host = "127.0.0.1";
+
+type Trouble = readonly [
+  name: string,
+  begin: (server: RedisServer) => unknown,
+  end: (server: RedisServer) => unknown,
+];
+
+const setting = (name: string, trouble: string | number, fine: string | number): Trouble => [
+  name,
+  (server) => server.command("CONFIG", "SET", name, trouble),
+  (server) => server.command("CONFIG", "SET", name, fine),
+];
+
+const troubles: readonly Trouble[] = [
+  setting("maxmemory", 1, 0),
+  setting("min-replicas-to-write", 1, 0),
+  [
+    "a script that does not end",
+    async (server) => {
+      server.command("EVAL", "while true do end", 0).catch(() => {});
+      await sleep(100);
+    },
+    (server) => server.command("SCRIPT", "KILL"),
+  ],
+  [
+    "the role of a replica",
+    (server) => server.command("REPLICAOF", host, 1),
+    (server) => server.command("REPLICAOF", "NO", "ONE"),
+  ],
+  ["a pause", (server) => server.pause(), (server) => server.resume()],
+  ["a crash", (server) => server.kill(), (server) => server.restart()],
+];
+
+describe.skipIf(!canRunRedis())("redis: an outage", () => {
+  let server: RedisServer;
+
+  beforeAll(async () => {
+    server = await startRedis(["--lua-time-limit", "20"]);
+  }, 60_000);
+
+  afterAll(() => server?.stop());
+
+  function open({ client, end }: Connected) {
+    const locks = createLocks(redisStore(client), { requestTimeoutMs: 500, onWarning: () => {} });
+    onTestFinished(async () => {
+      await locks.close();
+      end();
+    });
+    return locks;
+  }
+
+  test.each(troubles)("by %s is not contention, and passes", async (_, begin, end) => {
+    const connected = await Promise.all(Object.values(standaloneClients).map((connect) => connect(server)));
+    const clients = connected.map(open);
+    await Promise.all(clients.map((locks, index) => locks.mutex(`fine-${index}`).run(() => {})));
+
+    await begin(server);
+    const told = await Promise.all(
+      clients.map((locks) =>
+        locks
+          .mutex("key")
+          .tryAcquire()
+          .catch((error: { code: string }) => error.code),
+      ),
+    );
+    await end(server);
+
+    expect(told).toEqual(clients.map(() => "STORE_UNAVAILABLE"));
+    await until("all are served again", async () => {
+      for (const locks of clients)
+        await locks.mutex("key", { ttlMs: 1_000 }).run(() => {}, { waitMs: 2_000 });
+      return true;
+    });
+  });
+
+  test("that began before the store was opened passes as well", async () => {
+    await server.kill();
+    const locks = open(await standaloneClients["ioredis 5"]!(server));
+    await expect(locks.mutex("key").acquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await server.restart();
+    await until("it is served", () => locks.mutex("key").run((lease) => lease.held));
+    await until("it listens", async () => (await listeners(server)) === 1);
+  });
+
+  test("that ends the client's connection for subscriptions for good brings another one", async () => {
+    const ioRedis = new Redis(server.port, host, { retryStrategy: () => null });
+    const nodeRedis = createClient({ socket: { port: server.port, host, reconnectStrategy: false } });
+    await nodeRedis.on("error", () => {}).connect();
+    open({ client: ioRedis, end: () => ioRedis.disconnect() });
+    open({ client: nodeRedis, end: () => nodeRedis.destroy() });
+    for (let round = 0; round < 2; round++) {
+      await until("both listen", async () => (await listeners(server)) === 2);
+      await server.command("CLIENT", "KILL", "TYPE", "pubsub");
+    }
+    await until("both listen again", async () => (await listeners(server)) === 2);
+  });
+
+  test("does not keep a store from being closed", async () => {
+    await server.kill();
+    const { client, end } = await standaloneClients["ioredis 6"]!(server);
+    const locks = createLocks(redisStore(client));
+    await locks.close();
+    end();
+    await server.restart();
+    await sleep(100);
+    expect(await listeners(server)).toBe(0);
+  });
+});
+
+async function listeners(server: RedisServer): Promise<number> {
+  return ((await server.command("PUBSUB", "CHANNELS")) as string[]).length;
+}
