@@ -56,7 +56,10 @@ export class TimedClient implements IoRedisClient {
   }
   async subscribe(): Promise<void> {}
   async unsubscribe(): Promise<void> {}
-  on(): void {}
+  on(event: string, listener: () => void): void {
+    // It is connected from the start, and so are its duplicates.
+    if (event === "ready") queueMicrotask(listener);
+  }
   off(): void {}
   disconnect(): void {}
 }
