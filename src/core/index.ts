@@ -16,6 +16,7 @@ export type {
 } from "./options.ts";
 export {
   acquire,
+  confirm,
   emptyRecord,
   isIdle,
   type LockRecord,

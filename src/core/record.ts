@@ -20,6 +20,7 @@ import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type {
   AcquireAnswer,
+  AgreedGrant,
   ClaimRef,
   ClaimRequest,
   HeldAnswer,
@@ -180,6 +181,25 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
     removeClaim(record, claim);
     grantHead(record, turn);
   }
+  return true;
+}
+
+/** Puts the grant that several stores agreed upon in place of the record's own. Whether that one is still in force. */
+export function confirm(
+  record: LockRecord,
+  ref: ClaimRef,
+  own: bigint,
+  agreed: AgreedGrant,
+  turn: Turn,
+): boolean {
+  settle(record, turn);
+  const claim = findClaim(record, ref.id);
+  if (claim === undefined || claim.fence === 0n || !isOwn(claim, ref)) return false;
+  // Granted anew since: whatever was agreed upon before is not about this grant.
+  if (claim.fence !== own && claim.fence !== agreed.fence) return false;
+  claim.fence = agreed.fence;
+  claim.acquiredAtMs = agreed.acquiredAtMs;
+  if (agreed.fence > record.fence) record.fence = agreed.fence;
   return true;
 }
 

@@ -1,5 +1,6 @@
 import {
   type AcquireAnswer,
+  type AgreedGrant,
   acquire,
   bounds,
   type ClaimRef,
@@ -9,6 +10,7 @@ import {
   checkQuery,
   checkRenewRef,
   checkRequest,
+  confirm,
   describe,
   emptyRecord,
   type GrantListener,
@@ -19,11 +21,11 @@ import {
   type LockRecord,
   type LookPage,
   type LookQuery,
+  type QuorumMember,
   type RenewAnswer,
   type RenewRef,
   release,
   renew,
-  type Store,
   settle,
   systemClock,
   type Turn,
@@ -46,7 +48,7 @@ export interface MemoryStoreOptions {
  * @example
  * const locks = createLocks(memoryStore());
  */
-export function memoryStore(options: MemoryStoreOptions = {}): Store {
+export function memoryStore(options: MemoryStoreOptions = {}): QuorumMember {
   return new MemoryStore(options);
 }
 
@@ -67,7 +69,7 @@ interface Listener {
 /** How many records one page of a listing looks at, so that a rare prefix among millions does not block. */
 const EXAMINED_PER_PAGE = 10_000;
 
-class MemoryStore implements Store {
+class MemoryStore implements QuorumMember {
   readonly name = "memory";
   readonly durability = "ephemeral";
   readonly counts = true;
@@ -139,6 +141,18 @@ class MemoryStore implements Store {
       if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
     }
     return released;
+  }
+
+  async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
+    checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    // Also for a record that is made anew after this one was dropped.
+    this.#lastStamp = Math.max(this.#lastStamp, Number(agreed.fence));
+    const entry = this.#entries.get(ref.key);
+    if (entry === undefined) return false;
+    const confirmed = confirm(entry.record, ref, own, agreed, turn);
+    this.#finish(entry, turn, undefined);
+    return confirmed;
   }
 
   async look(query: LookQuery): Promise<LookPage> {
