@@ -33,6 +33,8 @@ export class Bid {
   /** The nodes that held it when last heard of, and those that have pushed a grant since. */
   heldOn = new Set<number>();
   readonly pushed = new Set<number>();
+  /** Nodes that granted it when a majority was being made without them, each with its own fence. */
+  readonly unconfirmed = new Map<number, bigint>();
   /** The nodes where something is being put right at the moment. */
   readonly repairing = new Set<number>();
   /** Whether the caller has released it. */

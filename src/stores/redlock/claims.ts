@@ -48,6 +48,18 @@ export class Claims {
     return { ref, bid, tokens: [...bid.tokens], startedAt: ++bid.clock, sentMs, answers: [] };
   }
 
+  /** Whether the nodes that have not answered yet cannot change what comes of it. */
+  isDecided(bid: Bid, answers: NodeAnswers, out: number): boolean {
+    const { majority } = this.#nodes;
+    const held = nodesIn(answers, "held");
+    if (held.length + out < majority)
+      return answers.filter((answer) => answer !== undefined).length >= majority;
+    if (bid.grant !== undefined) return nodesWith(answers, bid.grant).length >= majority;
+    if (held.length < majority) return false;
+    // Asked for elsewhere, it has a grant already. Only some of these nodes may know that one.
+    return bid.request !== undefined || nodesWith(answers, grantOf(answers, majority)).length >= majority;
+  }
+
   /** Takes the answers in, but for those about a hold that has been given up while they were on their way. */
   hear(hearing: Hearing, answers: NodeAnswers): void {
     const { bid, tokens } = hearing;
@@ -103,6 +115,8 @@ export class Claims {
     bid.grantedAt = ++bid.clock;
     bid.minoritySinceMs = undefined;
     bid.yields = 0;
+    for (const [node, own] of bid.unconfirmed) this.#putRight(ref, bid, node, own);
+    bid.unconfirmed.clear();
     return answer;
   }
 
@@ -199,6 +213,7 @@ export class Claims {
 
   #putRight(ref: ClaimRef, bid: Bid, node: number, own: bigint): void {
     const { grant } = bid;
+    if (grant === undefined) bid.unconfirmed.set(node, own);
     if (grant === undefined || own === grant.fence || bid.repairing.has(node)) return;
     const token = bid.tokens[node];
     this.#inBackground(bid, node, async () => {

@@ -96,12 +96,13 @@ class QuorumStore implements Store {
     this.#checkOpen(request.key);
     if (request.limit !== 1 && request.limit !== UNLIMITED) throw semaphoreError(request.key);
     const bid = this.#bids.open(request, this.#now());
+    bid.request ??= request;
     const hearing = this.#claims.begin(request, bid);
     bid.expiresAtMs = hearing.sentMs + request.ttlMs;
     const votes = await this.#nodes.poll(
       this.#nodes.all,
       (member, node) => member.acquire({ ...request, token: hearing.tokens[node] ?? request.token }),
-      (cast, out) => this.#isDecided(cast.map(answerOf), out),
+      (cast, out) => this.#claims.isDecided(bid, cast.map(answerOf), out),
       (node, answer) => this.#claims.late(hearing, node, answer),
     );
     const answers = votes.map(answerOf);
@@ -124,7 +125,8 @@ class QuorumStore implements Store {
       this.#nodes.all,
       (member, node) =>
         member.renew(hearings.map((hearing, index) => renewRefAt(hearing, refs, index, node))),
-      (cast, out) => hearings.every((_, index) => this.#isDecided(answersTo(cast, index), out)),
+      (cast, out) =>
+        hearings.every(({ bid }, index) => this.#claims.isDecided(bid, answersTo(cast, index), out)),
     );
     this.#nodes.requireMajority(votes, refs[0]?.key);
     const verdicts = await Promise.allSettled(
@@ -188,14 +190,6 @@ class QuorumStore implements Store {
   }
 
   // Judging.
-
-  /** Whether the nodes that have not answered yet cannot change what comes of it. */
-  #isDecided(answers: NodeAnswers, out: number): boolean {
-    const { majority } = this.#nodes;
-    const held = nodesIn(answers, "held").length;
-    if (held >= majority) return true;
-    return held + out < majority && answers.filter((answer) => answer !== undefined).length >= majority;
-  }
 
   async #judge(
     hearing: Hearing,
