@@ -12,10 +12,10 @@ export interface RedisServer {
   stop(): Promise<void>;
 }
 
-/** Starts a server with these settings, and waits until it answers. */
-export async function startRedis(settings: readonly string[] = []): Promise<RedisServer> {
+/** Starts a server with these settings, on a free port unless told which, and waits until it answers. */
+export async function startRedis(settings: readonly string[] = [], at?: number): Promise<RedisServer> {
   const binary = redisBinary();
-  const port = await freePort();
+  const port = at ?? (await freePort());
   const folder = mkdtempSync(join(tmpdir(), "holdfast-redis-"));
   const args = ["--port", `${port}`, "--bind", "127.0.0.1", "--dir", folder, "--save", "", ...settings];
   const server = spawn(binary, args, { stdio: "ignore" });

@@ -31,6 +31,10 @@ export interface Hearing {
   readonly startedAt: number;
   readonly sentMs: number;
   answers: NodeAnswers;
+  /** What came after the others had decided. */
+  readonly late: NodeAnswers;
+  /** Whether a majority still holds the lease that was handed out. */
+  proven: boolean;
 }
 
 export class Claims {
@@ -45,7 +49,16 @@ export class Claims {
   begin(ref: ClaimRef, bid: Bid): Hearing {
     bid.pushed.clear();
     const sentMs = this.#nodes.clock.monotonicMs();
-    return { ref, bid, tokens: [...bid.tokens], startedAt: ++bid.clock, sentMs, answers: [] };
+    return {
+      ref,
+      bid,
+      tokens: [...bid.tokens],
+      startedAt: ++bid.clock,
+      sentMs,
+      answers: [],
+      late: [],
+      proven: false,
+    };
   }
 
   /** Whether the nodes that have not answered yet cannot change what comes of it. */
@@ -75,7 +88,8 @@ export class Claims {
     if (bid.grant === undefined) return undefined;
     const sure = nodesWith(answers, bid.grant);
     if (sure.length >= this.#nodes.majority) {
-      this.#repair(hearing);
+      hearing.proven = true;
+      for (const node of this.#nodes.all) this.#repair(hearing, node);
       return this.#held(hearing, bid.grant, sure);
     }
     const unknown = this.#nodes.all.filter((node) => answers[node] === undefined);
@@ -202,13 +216,20 @@ export class Claims {
     }
   }
 
-  /** Brings the other nodes to where the majority is. Nobody waits for that. */
-  #repair({ ref, bid, answers }: Hearing): void {
-    for (const node of this.#nodes.all) {
-      const answer = answers[node];
-      if (answer?.state === "held") this.#putRight(ref, bid, node, answer.fence);
-      else if (answer?.state === "gone" && !isTaken(answers, node)) this.#repopulate(ref, bid, node);
-    }
+  /** A heartbeat was answered when the other nodes had decided. What it tells is put right all the same. */
+  renewedLate(hearing: Hearing, node: number, answer: RenewAnswer | undefined): void {
+    const { bid, tokens } = hearing;
+    if (bid.over || tokens[node] !== bid.tokens[node]) return;
+    hearing.late[node] = answer;
+    const queued = bid.grant === undefined && bid.request?.wait === true && !bid.away.has(node);
+    if (hearing.proven || queued) this.#repair(hearing, node);
+  }
+
+  /** Brings a node to where the majority is. Nobody waits for that. */
+  #repair({ ref, bid, answers, late }: Hearing, node: number): void {
+    const answer = answers[node] ?? late[node];
+    if (answer?.state === "held") this.#putRight(ref, bid, node, answer.fence);
+    else if (answer?.state === "gone" && answer.takenOverBy === undefined) this.#repopulate(ref, bid, node);
   }
 
   #putRight(ref: ClaimRef, bid: Bid, node: number, own: bigint): void {

@@ -127,6 +127,11 @@ class QuorumStore implements Store {
         member.renew(hearings.map((hearing, index) => renewRefAt(hearing, refs, index, node))),
       (cast, out) =>
         hearings.every(({ bid }, index) => this.#claims.isDecided(bid, answersTo(cast, index), out)),
+      (node, answers) => {
+        for (const [index, hearing] of hearings.entries()) {
+          this.#claims.renewedLate(hearing, node, answers[index]);
+        }
+      },
     );
     this.#nodes.requireMajority(votes, refs[0]?.key);
     const verdicts = await Promise.allSettled(

@@ -50,7 +50,8 @@ class History {
       const fault = { beforeMs: random.between(0, 4), afterMs: random.between(0, 4) };
       if (random.chance(0.03)) return { ...fault, beforeMs: random.between(0, 2 * TTL_MS) };
       // A pushed grant that is repeated says nothing; any other message may come twice.
-      if (verb !== "push" && random.chance(0.05)) return { ...fault, repeatAfterMs: random.between(0, TTL_MS) };
+      if (verb !== "push" && random.chance(0.05))
+        return { ...fault, repeatAfterMs: random.between(0, TTL_MS) };
       return fault;
     };
   }
