@@ -16,7 +16,6 @@ export type {
 } from "./options.ts";
 export {
   acquire,
-  confirm,
   emptyRecord,
   isIdle,
   type LockRecord,
@@ -26,6 +25,7 @@ export {
   settle,
   type Turn,
 } from "./record.ts";
+export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
 export * from "./store.ts";

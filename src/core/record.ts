@@ -20,7 +20,6 @@ import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type {
   AcquireAnswer,
-  AgreedGrant,
   ClaimRef,
   ClaimRequest,
   HeldAnswer,
@@ -184,25 +183,6 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   return true;
 }
 
-/** Puts the grant that several stores agreed upon in place of the record's own. Whether that one is still in force. */
-export function confirm(
-  record: LockRecord,
-  ref: ClaimRef,
-  own: bigint,
-  agreed: AgreedGrant,
-  turn: Turn,
-): boolean {
-  settle(record, turn);
-  const claim = findClaim(record, ref.id);
-  if (claim === undefined || claim.fence === 0n || !isOwn(claim, ref)) return false;
-  // Granted anew since: whatever was agreed upon before is not about this grant.
-  if (claim.fence !== own && claim.fence !== agreed.fence) return false;
-  claim.fence = agreed.fence;
-  claim.acquiredAtMs = agreed.acquiredAtMs;
-  if (agreed.fence > record.fence) record.fence = agreed.fence;
-  return true;
-}
-
 /** Drops what has expired and grants what can be granted. */
 export function settle(record: LockRecord, turn: Turn): void {
   dropExpired(record, record.held, turn.nowMs);
@@ -253,12 +233,14 @@ const NOBODY = "";
 /** How many claims are searched one by one before an index pays for its memory. */
 const SEARCHED_CLAIMS = 8;
 
-function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
+/** @internal */
+export function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   if (record.byId !== undefined) return record.byId.find(id);
   return record.held.find((claim) => claim.id === id) ?? record.queue.find((claim) => claim.id === id);
 }
 
-function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
+/** @internal */
+export function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
   return ref.token === undefined || ref.token === claim.token;
 }
 

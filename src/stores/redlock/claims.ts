@@ -2,7 +2,15 @@
  * What the answers of the nodes come to for one claim, and what is put right along the way: fences agreed upon, minority
  * holds given up, nodes joined again. docs/decisions/0005-majority-locks.md has the arguments.
  */
-import type { AcquireAnswer, ClaimRef, GoneAnswer, HeldAnswer, WaitingAnswer } from "../../core/index.ts";
+import type {
+  AcquireAnswer,
+  AgreedGrant,
+  ClaimRef,
+  GoneAnswer,
+  HeldAnswer,
+  RenewAnswer,
+  WaitingAnswer,
+} from "../../core/index.ts";
 import { answerOf } from "./ballot.ts";
 import type { Bid } from "./bids.ts";
 import { type Nodes, refAt } from "./nodes.ts";
@@ -268,12 +276,12 @@ export class Claims {
    * Every node counted from after the call was sent, as the caller does. So what a majority promises at least is proven
    * from there, and nothing has to be taken off; but what has already gone by is no proof of anything.
    */
-  #held(hearing: Hearing, grant: HeldAnswer | Bid["grant"], nodes: readonly number[]): HeldAnswer {
+  #held(hearing: Hearing, grant: AgreedGrant, nodes: readonly number[]): HeldAnswer {
     const { ref, sentMs, answers } = hearing;
     const promised = nodes.map((node) => heldBy(answers, node)?.expiresInMs ?? 0);
     const expiresInMs = nthLargest(promised, this.#nodes.majority);
     const elapsedMs = this.#nodes.clock.monotonicMs() - sentMs;
-    if (grant === undefined || expiresInMs * (1 - this.#options.clockDrift) <= elapsedMs) {
+    if (expiresInMs * (1 - this.#options.clockDrift) <= elapsedMs) {
       throw this.#nodes.unavailable(0, [], ref.key);
     }
     return { state: "held", fence: grant.fence, acquiredAtMs: grant.acquiredAtMs, expiresInMs };
