@@ -36,10 +36,10 @@ export function hold<T>(ballot: Ballot<T>): Promise<readonly Vote<T>[]> {
       if (out === 0 || ballot.isDecided(votes, out)) finish();
     };
     for (const node of ballot.nodes) {
-      start(() => ballot.ask(node)).then(
-        (answer) => (over ? ballot.onLate?.(node, answer) : count(node, { answer })),
-        (error: unknown) => count(node, { error }),
-      );
+      start(() => ballot.ask(node))
+        .then((answer) => (over ? ballot.onLate?.(node, answer) : count(node, { answer })))
+        // Also for an answer that cannot be made sense of.
+        .catch((error: unknown) => count(node, { error }));
     }
     if (out === 0) finish();
   });

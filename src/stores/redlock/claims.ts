@@ -2,14 +2,15 @@
  * What the answers of the nodes come to for one claim, and what is put right along the way: fences agreed upon, minority
  * holds given up, nodes joined again. docs/decisions/0005-majority-locks.md has the arguments.
  */
-import type {
-  AcquireAnswer,
-  AgreedGrant,
-  ClaimRef,
-  GoneAnswer,
-  HeldAnswer,
-  RenewAnswer,
-  WaitingAnswer,
+import {
+  type AcquireAnswer,
+  type AgreedGrant,
+  type ClaimRef,
+  type GoneAnswer,
+  type HeldAnswer,
+  type RenewAnswer,
+  StoreUnavailableError,
+  type WaitingAnswer,
 } from "../../core/index.ts";
 import { answerOf } from "./ballot.ts";
 import type { Bid } from "./bids.ts";
@@ -282,7 +283,9 @@ export class Claims {
     const expiresInMs = nthLargest(promised, this.#nodes.majority);
     const elapsedMs = this.#nodes.clock.monotonicMs() - sentMs;
     if (expiresInMs * (1 - this.#options.clockDrift) <= elapsedMs) {
-      throw this.#nodes.unavailable(0, [], ref.key);
+      throw new StoreUnavailableError(`A majority has granted "${ref.key}", but too late to be of use.`, {
+        key: ref.key,
+      });
     }
     return { state: "held", fence: grant.fence, acquiredAtMs: grant.acquiredAtMs, expiresInMs };
   }
