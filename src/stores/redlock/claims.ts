@@ -178,7 +178,12 @@ export class Claims {
       (node, answer) => this.#late(ref, bid, node, tokens[node], answer),
     );
     const merged = [...answers];
-    for (const node of nodes) merged[node] = answerOf(votes[node]);
+    for (const node of nodes) {
+      const answer = answerOf(votes[node]);
+      merged[node] = answer;
+      // Released while this was on its way, it must not stay until its ttl.
+      if (bid.over && answer !== undefined) this.#late(ref, bid, node, tokens[node], answer);
+    }
     this.hear(hearing, merged);
   }
 

@@ -111,6 +111,26 @@ describe("quorum: a majority decides", () => {
     expect(await renew(store, request)).toMatchObject({ expiresInMs: 3_000 });
   });
 
+  test("a waiting claim that is released while it joins a node again leaves nothing there", async () => {
+    const cluster = new Cluster(3);
+    const holder = cluster.mutex("key");
+    await cluster.store().acquire(holder);
+    let slow = false;
+    const store = cluster.store({}, (node, { verb }) =>
+      slow && node === 0 && verb === "acquire" ? { beforeMs: 50 } : undefined,
+    );
+    const waiter = cluster.mutex("key", { wait: true });
+    expect((await store.acquire(waiter)).state).toBe("waiting");
+    cluster.empty(0);
+    slow = true;
+    const renewing = codeOf(store.renew([waiter]));
+    await cluster.clock.advance(1);
+    expect(await store.release([waiter])).toEqual([true]);
+    await cluster.clock.advance(500);
+    await renewing;
+    expect(await cluster.atAll("key")).toEqual(["", "h", "h"]);
+  });
+
   test("a lease that took longer to get than it lasts is not one", async () => {
     const cluster = new Cluster(3);
     const store = cluster.store({ nodeTimeoutMs: 1_000 }, (_, { verb }) =>
