@@ -3,7 +3,7 @@
  * through another instance is judged by what the nodes say.
  */
 import { randomUUID } from "node:crypto";
-import type { AgreedGrant, ClaimRef, ClaimRequest } from "../../core/index.ts";
+import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../core/index.ts";
 
 /** One claim, as it is spread over the nodes. */
 export class Bid {
@@ -27,6 +27,8 @@ export class Bid {
   jitter = 1;
   /** What was handed out as held. */
   grant: AgreedGrant | undefined;
+  /** The call that is making one grant of the nodes' grants, and since when its answer counts. */
+  agreement: { readonly sentMs: number; readonly outcome: Promise<HeldAnswer> } | undefined;
   /** Counts calls and grants, so that a call can tell that the grant is younger than itself. */
   clock = 0;
   grantedAt = 0;

@@ -22,13 +22,15 @@ export interface ClaimsOptions {
   readonly clockDrift: number;
   readonly backoffMs: number;
   random(): number;
+  /** Told that a node holds a waiting claim, where no push of the node's says so. */
+  onGranted(owner: string, ref: ClaimRef, node: number): void;
 }
 
 /** How much longer the holder of the first node waits for the rest before it gives way, too. */
 const LEADER_PATIENCE = 8;
 
 /** How often the time away doubles. */
-const MAX_DOUBLINGS = 6;
+const MAX_DOUBLINGS = 4;
 
 /** One call about one claim: what was known when it was sent, and what came back. */
 export interface Hearing {
@@ -109,30 +111,39 @@ export class Claims {
     return undefined;
   }
 
-  /** Makes one grant of those that the nodes have made. Only then is the claim held. */
+  /** Makes one grant of those that the nodes have made. Calls that come to this at the same time share the outcome. */
   async agree(hearing: Hearing): Promise<HeldAnswer> {
-    const { ref, bid, tokens, answers } = hearing;
-    const { majority } = this.#nodes;
-    const grant = grantOf(answers, majority);
-    const same = (node: number) => {
-      const held = heldBy(answers, node);
-      return held?.fence === grant.fence && held.acquiredAtMs === grant.acquiredAtMs;
+    const { bid, sentMs } = hearing;
+    bid.agreement ??= {
+      sentMs,
+      outcome: this.#agree(hearing).finally(() => {
+        bid.agreement = undefined;
+      }),
     };
-    const holding = nodesIn(answers, "held");
-    const agreeing = holding.filter(same);
-    const asked = holding.filter((node) => !same(node));
-    // Written to all that hold it; a majority is waited for.
-    const votes = await this.#nodes.poll(
-      asked,
-      (member, node) => member.confirm(refAt(ref, tokens[node]), ownFence(answers, node), grant),
-      (cast) => agreeing.length + cast.filter((vote) => answerOf(vote) === true).length >= majority,
-    );
-    const confirmed = [...agreeing, ...asked.filter((node) => answerOf(votes[node]) === true)].filter(
-      (node) => tokens[node] === bid.tokens[node],
-    );
+    const { outcome, sentMs: countedFromMs } = bid.agreement;
+    const answer = await outcome;
+    for (const node of nodesIn(hearing.answers, "held")) {
+      this.#putRight(hearing.ref, bid, node, ownFence(hearing.answers, node));
+    }
+    return { ...answer, expiresInMs: answer.expiresInMs - Math.max(0, sentMs - countedFromMs) };
+  }
+
+  async #agree(hearing: Hearing): Promise<HeldAnswer> {
+    const { ref, bid, tokens } = hearing;
+    const { majority } = this.#nodes;
+    let confirmed = await this.#confirm(hearing);
+    if (confirmed.length < majority) {
+      // Another instance may have been faster with a grant of its own. Then that one is in force.
+      const votes = await this.#nodes.poll(this.#nodes.all, (member, node) =>
+        member.renew([refAt(ref, tokens[node])]).then(([answer]) => answer),
+      );
+      this.hear(hearing, votes.map(answerOf));
+      confirmed = nodesIn(hearing.answers, "held").length < majority ? [] : await this.#confirm(hearing);
+    }
     if (bid.over || confirmed.length < majority) {
       throw this.#nodes.unavailable(confirmed.length, [], ref.key);
     }
+    const grant = grantOf(hearing.answers, majority);
     const answer = this.#held(hearing, grant, confirmed);
     bid.grant = grant;
     bid.grantedAt = ++bid.clock;
@@ -141,6 +152,21 @@ export class Claims {
     for (const [node, own] of bid.unconfirmed) this.#putRight(ref, bid, node, own);
     bid.unconfirmed.clear();
     return answer;
+  }
+
+  /** Writes the grant to all nodes that hold the claim, waits for a majority, and returns those that have it. */
+  async #confirm({ ref, bid, tokens, answers }: Hearing): Promise<readonly number[]> {
+    const { majority } = this.#nodes;
+    const grant = grantOf(answers, majority);
+    const agreeing = nodesWith(answers, grant);
+    const asked = nodesIn(answers, "held").filter((node) => !agreeing.includes(node));
+    const votes = await this.#nodes.poll(
+      asked,
+      (member, node) => member.confirm(refAt(ref, tokens[node]), ownFence(answers, node), grant),
+      (cast) => agreeing.length + cast.filter((vote) => answerOf(vote) === true).length >= majority,
+    );
+    const confirmed = asked.filter((node) => answerOf(votes[node]) === true);
+    return [...agreeing, ...confirmed].filter((node) => tokens[node] === bid.tokens[node]);
   }
 
   /** The claim waits. A minority hold that has lasted too long is given up, so that somebody can have a majority. */
@@ -227,6 +253,9 @@ export class Claims {
       void this.#nodes.release(ref, new Map([[node, token]]));
     } else if (answer.state === "held") {
       this.#putRight(ref, bid, node, answer.fence);
+      // The node has said so in its answer, and will not push it. Unknown, this hold could be in others' way for long.
+      const owner = bid.grant === undefined ? bid.request?.owner : undefined;
+      if (owner !== undefined) this.#options.onGranted(owner, { key: ref.key, id: ref.id }, node);
     }
   }
 

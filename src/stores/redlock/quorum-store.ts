@@ -85,7 +85,13 @@ class QuorumStore implements Store {
     this.name = options.name ?? "quorum";
     this.durability = options.durability ?? "ephemeral";
     this.#nodes = new Nodes(members, clock, nodeTimeoutMs);
-    this.#claims = new Claims({ nodes: this.#nodes, clockDrift, backoffMs, random });
+    this.#claims = new Claims({
+      nodes: this.#nodes,
+      clockDrift,
+      backoffMs,
+      random,
+      onGranted: (owner, ref, node) => this.#pushes.tell(owner, [ref], node),
+    });
     this.#bids = new Bids(members.length);
     this.#view = new MergedView(this.#nodes);
     this.#pushes = new Pushes(this.#nodes, this.#bids, backoffMs);

@@ -25,15 +25,16 @@ export function nodesWith(answers: NodeAnswers, grant: AgreedGrant): number[] {
 }
 
 /**
- * The grant to agree upon: the one that a majority has agreed upon already, or else the highest. Any majority of holds
- * includes a node that had confirmed the fence before it gave this claim its own, so the highest is above that one.
+ * The grant to agree upon: the one that a majority has agreed upon already, or else one above the highest. Any majority
+ * of holds includes a node that had confirmed the fence before it gave this claim its own, so the highest is above that
+ * one. And none of the nodes has given this one by itself, so a node shows by it that it has confirmed.
  */
 export function grantOf(answers: NodeAnswers, majority: number): AgreedGrant {
   const held = answers.filter((answer): answer is HeldAnswer => answer?.state === "held");
-  const isAgreed = (one: HeldAnswer) => held.filter(({ fence }) => fence === one.fence).length >= majority;
+  const agreed = held.find(({ fence }) => held.filter((other) => other.fence === fence).length >= majority);
+  if (agreed !== undefined) return { fence: agreed.fence, acquiredAtMs: agreed.acquiredAtMs };
   const highest = held.reduce((a, b) => (b.fence > a.fence ? b : a));
-  const { fence, acquiredAtMs } = held.find(isAgreed) ?? highest;
-  return { fence, acquiredAtMs };
+  return { fence: highest.fence + 1n, acquiredAtMs: highest.acquiredAtMs };
 }
 
 /** The nth largest; 0 where there are fewer. What n nodes promise at least. */

@@ -241,6 +241,26 @@ describe("quorum: fences", () => {
     }
   });
 
+  test("are the same for calls that see different majorities of one claim at the same time", async () => {
+    const cluster = new Cluster(3, [0, 1_000, 2_000]);
+    const waiter = cluster.mutex("key", { wait: true });
+    const holder = cluster.mutex("key");
+    await cluster.store().acquire(holder);
+    let calls = 0;
+    const store = cluster.store({}, (node, { verb }) => {
+      if (verb !== "renew") return undefined;
+      const first = Math.floor(calls++ / 3) === 0;
+      return node === (first ? 2 : 0) ? lost : undefined;
+    });
+    await store.acquire(waiter);
+    for (const member of cluster.members) await member.release([holder]);
+    const answers = await Promise.all([renew(store, waiter), renew(store, waiter)]);
+    const elsewhere = cluster.store({}, cut([1], lost));
+    const all = [...answers, await renew(store, waiter), await renew(elsewhere, waiter)];
+    expect(all.map((answer) => answer?.state)).toEqual(["held", "held", "held", "held"]);
+    expect(new Set(all.map((answer) => answer?.state === "held" && answer.fence)).size).toBe(1);
+  });
+
   test("are not handed out before a majority has them", async () => {
     const cluster = new Cluster(3, [0, 5_000, 10_000]);
     const store = cluster.store({}, (_, { verb }) => (verb === "confirm" ? lost : undefined));
