@@ -8,6 +8,7 @@ export default defineConfig({
     alias: [
       { find: /^holdfast$/, replacement: here("./src/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
+      { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
     ],
   },

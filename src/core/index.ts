@@ -26,6 +26,7 @@ export {
   settle,
   type Turn,
 } from "./record.ts";
+export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
 export * from "./store.ts";

@@ -230,14 +230,16 @@ const NOBODY = "";
 /** How many claims are searched one by one before an index pays for its memory. */
 const SEARCHED_CLAIMS = 8;
 
-function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
+/** @internal */
+export function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   if (record.byId !== undefined) return record.byId.find(id);
   for (const claim of record.held) if (claim.id === id) return claim;
   for (const claim of record.queue) if (claim.id === id) return claim;
   return undefined;
 }
 
-function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
+/** @internal */
+export function isOwn(claim: RecordClaim, ref: ClaimRef): boolean {
   return ref.token === undefined || ref.token === claim.token;
 }
 

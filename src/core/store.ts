@@ -172,3 +172,19 @@ export interface Store {
   /** Lets go of what the store itself opened. Claims stay as they are, and expire. */
   close(): Promise<void>;
 }
+
+/** The fence and the time of a grant that several stores have agreed upon. */
+export interface AgreedGrant {
+  readonly fence: bigint;
+  readonly acquiredAtMs: number;
+}
+
+/** A store that can be one of several which decide by majority. */
+export interface QuorumMember extends Store {
+  /**
+   * Puts the agreed grant in place of this store's own, and keeps every later fence of the key above it. Whether that
+   * is so: not when the claim is not held here with this token and the fence `own`, which means that this store has
+   * lost it in between. Safe to repeat.
+   */
+  confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean>;
+}

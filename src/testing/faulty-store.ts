@@ -1,5 +1,6 @@
 import {
   type AcquireAnswer,
+  type AgreedGrant,
   type ClaimRef,
   type ClaimRequest,
   type Clock,
@@ -7,6 +8,7 @@ import {
   type GrantListener,
   type LookPage,
   type LookQuery,
+  type QuorumMember,
   type RenewAnswer,
   type RenewRef,
   type Store,
@@ -24,6 +26,10 @@ export type StoreCall = {
   | { readonly verb: "renew"; readonly args: readonly [refs: readonly RenewRef[]] }
   | { readonly verb: "release"; readonly args: readonly [refs: readonly ClaimRef[]] }
   | { readonly verb: "look"; readonly args: readonly [query: LookQuery] }
+  | {
+      readonly verb: "confirm";
+      readonly args: readonly [ref: ClaimRef, own: bigint, agreed: AgreedGrant];
+    }
   | { readonly verb: "push"; readonly args: readonly [owner: string, refs: readonly ClaimRef[]] }
 );
 
@@ -67,18 +73,20 @@ export interface FaultyStoreOptions {
  * // Cut off while `partitioned` is true: nothing arrives, nothing comes back.
  * const store = faultyStore(memoryStore(), () => (partitioned ? { lose: "request", hang: true } : undefined));
  */
+export function faultyStore(store: QuorumMember, plan: FaultPlan, options?: FaultyStoreOptions): QuorumMember;
+export function faultyStore(store: Store, plan: FaultPlan, options?: FaultyStoreOptions): Store;
 export function faultyStore(store: Store, plan: FaultPlan, options: FaultyStoreOptions = {}): Store {
   return new FaultyStore(store, plan, options.clock ?? systemClock);
 }
 
-class FaultyStore implements Store {
+class FaultyStore implements QuorumMember {
   readonly name: string;
   readonly durability: Durability;
   readonly counts: boolean;
-  readonly #store: Store;
+  readonly #store: Store & Partial<QuorumMember>;
   readonly #plan: FaultPlan;
   readonly #clock: Clock;
-  readonly #counts = { acquire: 0, renew: 0, release: 0, look: 0, push: 0 };
+  readonly #counts = { acquire: 0, renew: 0, release: 0, look: 0, confirm: 0, push: 0 };
 
   constructor(store: Store, plan: FaultPlan, clock: Clock) {
     this.#store = store;
@@ -107,6 +115,12 @@ class FaultyStore implements Store {
   look(query: LookQuery): Promise<LookPage> {
     const fault = this.#plan({ verb: "look", args: [query], count: ++this.#counts.look });
     return this.#send(fault, "look", () => this.#store.look(query));
+  }
+
+  confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
+    const args = [ref, own, agreed] as const;
+    const fault = this.#plan({ verb: "confirm", args, count: ++this.#counts.confirm });
+    return this.#send(fault, "confirm", async () => (await this.#store.confirm?.(ref, own, agreed)) ?? false);
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {

@@ -34,11 +34,13 @@ export interface RedisServerOptions {
   readonly configuration?: string;
   /** The highest port that will do. */
   readonly maxPort?: number;
+  /** The only port that will do. */
+  readonly port?: number;
 }
 
-/** Starts a server with these settings, and waits until it answers. */
-export function startRedis(settings: readonly string[] = []): Promise<RedisServer> {
-  return startRedisServer({ settings });
+/** Starts a server with these settings, on a free port unless told which, and waits until it answers. */
+export function startRedis(settings: readonly string[] = [], port?: number): Promise<RedisServer> {
+  return startRedisServer(port === undefined ? { settings } : { settings, port });
 }
 
 /** Somebody else may take a free port before the server does; then another one is tried. */
@@ -46,7 +48,7 @@ export async function startRedisServer(options: RedisServerOptions): Promise<Red
   const binary = redisBinary();
   for (let attempt = 1; ; attempt++) {
     const folder = realpathSync(mkdtempSync(join(tmpdir(), "holdfast-redis-")));
-    const server = new Server(binary, await freePort(options.maxPort), folder, options);
+    const server = new Server(binary, options.port ?? (await freePort(options.maxPort)), folder, options);
     try {
       await server.restart();
       return server;

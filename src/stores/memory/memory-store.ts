@@ -1,5 +1,6 @@
 import {
   type AcquireAnswer,
+  type AgreedGrant,
   acquire,
   bounds,
   type ClaimRef,
@@ -9,6 +10,7 @@ import {
   checkQuery,
   checkRenewRef,
   checkRequest,
+  confirm,
   describe,
   emptyRecord,
   type GrantListener,
@@ -18,12 +20,12 @@ import {
   type KeyStatus,
   type LookPage,
   type LookQuery,
+  type QuorumMember,
   type RecordClaim,
   type RenewAnswer,
   type RenewRef,
   release,
   renew,
-  type Store,
   settle,
   systemClock,
   type Turn,
@@ -47,7 +49,7 @@ export interface MemoryStoreOptions {
  * @example
  * const locks = createLocks(memoryStore());
  */
-export function memoryStore(options: MemoryStoreOptions = {}): Store {
+export function memoryStore(options: MemoryStoreOptions = {}): QuorumMember {
   return new MemoryStore(options);
 }
 
@@ -70,7 +72,7 @@ const EXAMINED_PER_PAGE = 10_000;
 /** Calls back at the end of the current turn, like `queueMicrotask` but without the context that Node adds to that. */
 const soon = Promise.resolve();
 
-class MemoryStore implements Store {
+class MemoryStore implements QuorumMember {
   readonly name = "memory";
   readonly durability = "ephemeral";
   readonly counts = true;
@@ -122,6 +124,18 @@ class MemoryStore implements Store {
 
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     return this.#answer(this.#release, refs);
+  }
+
+  async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
+    checkRenewRef(ref);
+    const turn = this.#nextTurn();
+    // Also for a record that is made anew after this one was dropped.
+    this.#lastStamp = Math.max(this.#lastStamp, Number(agreed.fence));
+    const entry = this.#entries.find(ref.key);
+    if (entry === undefined) return false;
+    const confirmed = confirm(entry.record, ref, own, agreed, turn);
+    this.#finish(entry, turn, undefined);
+    return confirmed;
   }
 
   async look(query: LookQuery): Promise<LookPage> {

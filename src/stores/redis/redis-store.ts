@@ -1,5 +1,6 @@
 import {
   type AcquireAnswer,
+  type AgreedGrant,
   bounds,
   type ClaimRef,
   type ClaimRequest,
@@ -15,14 +16,15 @@ import {
   type KeyStatus,
   type LookPage,
   type LookQuery,
+  type QuorumMember,
   type RefusalReason,
   type RenewAnswer,
   type RenewRef,
-  type Store,
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
 import { Batch, LOCK, type Operation } from "./batch.ts";
+import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import { Hello } from "./hello.ts";
@@ -43,7 +45,7 @@ export interface RedisStoreOptions {
  * @example
  * const locks = createLocks(redisStore(new Redis()));
  */
-export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): Store {
+export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): QuorumMember {
   return new RedisStore(connectionOver(client), options);
 }
 
@@ -62,7 +64,7 @@ const RENEW = 2;
 const RELEASE = 3;
 const LOOK = 4;
 
-class RedisStore implements Store {
+class RedisStore implements QuorumMember {
   readonly name = "redis";
   readonly durability = "ephemeral";
   readonly counts = true;
@@ -126,6 +128,13 @@ class RedisStore implements Store {
     return (await Promise.all(answers)).map((answer) => Number(answer) === 1);
   }
 
+  async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
+    checkRenewRef(ref);
+    this.#checkOpen(ref.key);
+    const partition = this.#partitions[this.#partitionOf(ref.key)] as string;
+    return confirmGrant(this.#connection, partition, ref, own, agreed);
+  }
+
   async look(query: LookQuery): Promise<LookPage> {
     checkQuery(query);
     if ("prefix" in query) return this.#page(query);
@@ -143,11 +152,15 @@ class RedisStore implements Store {
 
   #ask(operation: Operation): Promise<unknown> {
     const { key } = operation;
-    if (this.#closed)
-      throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
+    this.#checkOpen(key);
     const batch = this.#batches[this.#partitionOf(key)] as Batch;
     if (this.#hello.done) return batch.ask(operation);
     return this.#hello.say().then(() => batch.ask(operation));
+  }
+
+  #checkOpen(key: string): void {
+    if (!this.#closed) return;
+    throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
   }
 
   #partitionOf(key: string): number {

@@ -1,0 +1,22 @@
+/** What a record has to do with others: one claim may be spread over the records of several stores. */
+import { findClaim, isOwn, type LockRecord, settle, type Turn } from "./record.ts";
+import type { AgreedGrant, ClaimRef } from "./store.ts";
+
+/** Puts the grant that several stores agreed upon in place of the record's own. Whether that one is still in force. */
+export function confirm(
+  record: LockRecord,
+  ref: ClaimRef,
+  own: bigint,
+  agreed: AgreedGrant,
+  turn: Turn,
+): boolean {
+  settle(record, turn);
+  const claim = findClaim(record, ref.id);
+  if (claim === undefined || claim.fence === 0n || !isOwn(claim, ref)) return false;
+  // Granted anew since: whatever was agreed upon before is not about this grant.
+  if (claim.fence !== own && claim.fence !== agreed.fence) return false;
+  claim.fence = agreed.fence;
+  claim.acquiredAtMs = agreed.acquiredAtMs;
+  if (agreed.fence > record.fence) record.fence = agreed.fence;
+  return true;
+}

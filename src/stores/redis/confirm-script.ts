@@ -1,0 +1,76 @@
+/** Puts a fence that several servers agreed upon in place of the one that this server gave by itself. */
+import { createHash } from "node:crypto";
+import type { AgreedGrant, ClaimRef } from "../../core/index.ts";
+import { LOCK } from "./batch.ts";
+import type { Connection } from "./connection.ts";
+import { mapError, replyCode } from "./errors.ts";
+
+/**
+ * KEYS[1]   the partition's fence
+ * KEYS[2]   the lock key
+ * KEYS[3]   the claims of a record that is spread, a hash
+ * ARGV[1]   the claim's id
+ * ARGV[2]   its token
+ * ARGV[3]   the fence that this server gave it
+ * ARGV[4]   the agreed fence
+ * ARGV[5]   the agreed time of the grant
+ *
+ * Replies 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
+ * and writes records in the two forms that \`script.ts\` describes.
+ */
+const SCRIPT = `
+local TOKEN, FENCE, ACQUIRED, EXPIRES = 2, 11, 12, 13
+local SPREAD = 's'
+local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
+local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local time = call('TIME')
+local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+
+local function is_that_grant(held_token, held_fence, expires)
+  return held_token == token and expires > now and (held_fence == own or held_fence == fence)
+end
+
+if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
+local text = call('GET', KEYS[2])
+if not text then return 0 end
+local first, second, third, fourth, fifth, sixth = unpack(text)
+
+if first ~= SPREAD then
+  if second ~= id or not is_that_grant(third, first, sixth) then return 0 end
+  call('SET', KEYS[2], pack(fence, id, token, fourth, acquired, sixth), 'KEEPTTL')
+  return 1
+end
+
+local packed = call('HGET', KEYS[3], id)
+local claim = packed and unpack(packed)
+if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
+claim[FENCE], claim[ACQUIRED] = fence, acquired
+call('HSET', KEYS[3], id, pack(claim))
+call('SET', KEYS[2], pack(SPREAD, math.max(second, fence), third, fourth, fifth), 'KEEPTTL')
+return 1
+`;
+
+const SHA = createHash("sha1").update(SCRIPT).digest("hex");
+
+export async function confirmGrant(
+  connection: Connection,
+  partition: string,
+  ref: ClaimRef,
+  own: bigint,
+  agreed: AgreedGrant,
+): Promise<boolean> {
+  const fenceKey = `${partition}:fence`;
+  const keys = [fenceKey, `${partition}${LOCK}${ref.key}`, `${partition}:claims:${ref.key}`];
+  const args = [ref.id, ref.token ?? "", `${own}`, `${agreed.fence}`, `${agreed.acquiredAtMs}`];
+  const rest = ["3", ...keys, ...args];
+  try {
+    return (await connection.send(fenceKey, "EVALSHA", [SHA, ...rest])) === 1;
+  } catch (error) {
+    if (replyCode(error) !== "NOSCRIPT") throw mapError(error);
+  }
+  try {
+    return (await connection.send(fenceKey, "EVAL", [SCRIPT, ...rest])) === 1;
+  } catch (error) {
+    throw mapError(error);
+  }
+}
