@@ -11,9 +11,11 @@ declare module "redlock" {
     release(): Promise<unknown>;
   }
 
-  export default class Redlock {
+  class Redlock {
     constructor(clients: readonly Redis[], settings?: Settings);
     acquire(resources: readonly string[], durationMs: number): Promise<Lock>;
     on(event: "error", listener: (error: unknown) => void): this;
   }
+
+  export { Redlock as default };
 }

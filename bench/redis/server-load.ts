@@ -16,9 +16,7 @@ export async function measureWaiters(port: number, { waiters, durationMs }: Wait
   const [client, admin] = [connect(port), connect(port)];
   const locks = createLocks(redisStore(client));
   const held = await locks.mutex("bench:kept", { ttlMs: TTL_MS }).acquire();
-  const waits = Array.from({ length: waiters }, () =>
-    locks.mutex("bench:kept", { ttlMs: TTL_MS, waitMs: 3_600_000 }).acquire(),
-  );
+  const waits = Array.from({ length: waiters }, () => locks.mutex("bench:kept", { ttlMs: TTL_MS }).acquire());
   for (const wait of waits) wait.catch(() => {});
   while (locks.stats().waiting < waiters) await sleep(10);
   const before = await scriptCounts(admin);
@@ -45,10 +43,7 @@ export interface RenewalsLoad {
 }
 
 /** Commands of one renewal period, of leases that were acquired evenly over another. */
-export async function measureRenewals(
-  port: number,
-  { leases, ttlMs }: RenewalsSizes,
-): Promise<RenewalsLoad> {
+export async function measureRenewals(port: number, { leases, ttlMs }: RenewalsSizes): Promise<RenewalsLoad> {
   const [client, admin] = [connect(port), connect(port)];
   const locks = createLocks(redisStore(client));
   const periodMs = ttlMs / 3;
