@@ -17,5 +17,6 @@ declare module "redlock" {
     on(event: "error", listener: (error: unknown) => void): this;
   }
 
+  // biome-ignore lint/style/noDefaultExport: This is how the package exports it.
   export { Redlock as default };
 }
