@@ -31,7 +31,8 @@ const full: Sizes = {
   curveCallers: [1, 3, 10, 30, 100, 300],
   callers: 100,
   hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 6_000, rounds: 3 },
-  waiters: { waiters: 1_000, durationMs: 5_000 },
+  // A whole period of heartbeats: a third of the ttl.
+  waiters: { waiters: 1_000, durationMs: 10_000 },
   renewals: { leases: 10_000, ttlMs: 30_000 },
   crowd: { crowd: 10_000, operations: 100, rounds: 7 },
 };
