@@ -65,6 +65,7 @@ export function linePlot(plot: LinePlot): Plot {
   ];
   const svg = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="sans-serif">`,
+    `<title>${plot.title}</title>`,
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="#ffffff"/>`,
     ...parts,
     "</svg>",

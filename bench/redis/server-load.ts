@@ -63,6 +63,7 @@ export async function measureRenewals(port: number, { leases, ttlMs }: RenewalsS
   const { calls } = difference(await scriptCounts(admin), before);
   const { renewals, lost } = locks.stats();
   if (lost > 0) throw new Error(`${lost} leases were lost.`);
+  await Promise.all(held.map((lease) => lease.release()));
   await locks.close();
   client.disconnect();
   admin.disconnect();
