@@ -51,7 +51,7 @@ export function linePlot(plot: LinePlot): Plot {
       text(LEFT - 6, y.at(tick) + 4, tick.toLocaleString("en"), "end"),
     ]),
     text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, plot.x.title, "middle"),
-    text(LEFT, TOP - 6, plot.y.title, "end"),
+    text(8, TOP - 6, plot.y.title, "start"),
     ...plot.lines.flatMap(({ name, points }, index) => {
       const colour = COLOURS[index % COLOURS.length]!;
       const path = points.map(([px, py]) => `${x.at(px).toFixed(1)},${y.at(py).toFixed(1)}`).join(" ");
