@@ -13,7 +13,7 @@ export async function scriptCounts(admin: Redis): Promise<Counts> {
   return countsOf(await admin.info("commandstats"), ["evalsha", "eval", "subscribe", "script|load"]);
 }
 
-/** Everything that clients sent so far, as far as no script sends it. */
+/** What these commands came to so far. A script that calls one of them counts as well. */
 export function countsOf(info: string, commands: readonly string[]): Counts {
   let calls = 0;
   let usec = 0;
