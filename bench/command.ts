@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- <suite> [--quick] [--check] [--out <folder>]`: measures, and writes `<folder>/<suite>.md`.
+ * `npm run bench -- <suite> [--quick] [--check] [--out <folder>]`: measures, and writes `<folder>/<suite>.md` with its plots.
  *
  * `--quick` takes seconds, for trying out the suite itself; its report is only printed unless there is an `--out`.
  * `--check` exits with 1 when a target is missed.
@@ -9,19 +9,21 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { memorySuite } from "./memory/suite.ts";
-import { isMet, markdownOf } from "./report.ts";
+import { redisSuite } from "./redis/suite.ts";
+import { isMet, markdownOf, plotFile } from "./report.ts";
 import type { Suite } from "./suite.ts";
 
-const suites: readonly Suite[] = [memorySuite];
+const suites: readonly Suite[] = [memorySuite, redisSuite];
 const resultsFolder = fileURLToPath(new URL("results", import.meta.url));
 
 const { suite, quick, check, out } = readArguments();
 const report = await suite.run({ quick, progress: (text) => console.error(text) });
-const markdown = markdownOf(report, `npm run bench -- ${suite.name}${quick ? " --quick" : ""}`);
+const markdown = markdownOf(report, suite.name, `npm run bench -- ${suite.name}${quick ? " --quick" : ""}`);
 console.log(`\n${markdown}`);
 if (out !== undefined) {
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, `${suite.name}.md`), markdown);
+  for (const plot of report.plots ?? []) writeFileSync(join(out, plotFile(suite.name, plot)), plot.svg);
 }
 
 const missed = report.rows.filter((row) => isMet(row) === false).map((row) => row.what);

@@ -15,11 +15,20 @@ export interface Row {
   readonly target?: Target | undefined;
 }
 
+/** A picture that is written next to the report. */
+export interface Plot {
+  /** Its file is `<suite>-<name>.svg`. */
+  readonly name: string;
+  readonly title: string;
+  readonly svg: string;
+}
+
 export interface Report {
   readonly title: string;
   /** How the figures were made, one paragraph each. */
   readonly method: readonly string[];
   readonly rows: readonly Row[];
+  readonly plots?: readonly Plot[];
 }
 
 /** Whether the row meets its target; undefined for a row without one. */
@@ -29,7 +38,11 @@ export function isMet(row: Row): boolean | undefined {
   return "atLeast" in row.target ? median >= row.target.atLeast : median <= row.target.atMost;
 }
 
-export function markdownOf(report: Report, command: string): string {
+export function plotFile(suite: string, plot: Plot): string {
+  return `${suite}-${plot.name}.svg`;
+}
+
+export function markdownOf(report: Report, suite: string, command: string): string {
   const header = ["What", "Holdfast", "Compared with", "Result: median (min to max)", "Target", "Met"];
   const lines = [header, header.map(() => "---"), ...report.rows.map(cellsOf)];
   return [
@@ -39,6 +52,7 @@ export function markdownOf(report: Report, command: string): string {
     "",
     ...lines.map((cells) => `| ${cells.join(" | ")} |`),
     "",
+    ...(report.plots ?? []).flatMap((plot) => [`![${plot.title}](${plotFile(suite, plot)})`, ""]),
     ...report.method.flatMap((paragraph) => [paragraph, ""]),
   ].join("\n");
 }

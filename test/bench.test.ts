@@ -1,4 +1,4 @@
-import { execFile } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,18 +12,33 @@ function bench(...args: string[]) {
   return promisify(execFile)(process.execPath, ["scripts/bench.js", ...args], { cwd: root });
 }
 
+/** Runs a suite at its smallest. Resolves to what its rows are about, without the numbers in that, and where its files are. */
+async function quickReport(suite: string): Promise<{ rows: string[]; out: string }> {
+  const out = mkdtempSync(join(tmpdir(), "holdfast-bench-"));
+  onTestFinished(() => rmSync(out, { recursive: true, force: true }));
+  await bench(suite, "--quick", "--out", out);
+  const report = readFileSync(join(out, `${suite}.md`), "utf8");
+  const lines = report.split("\n").filter((line) => line.startsWith("| "));
+  const [header = [], , ...measured] = lines.map((line) => line.split("|").map((cell) => cell.trim()));
+  expect(header.slice(1, 4)).toEqual(["What", "Holdfast", "Compared with"]);
+  for (const [, what, figure] of measured) expect(figure, what).toMatch(/\d/);
+  const rows = measured.map(([, what = ""]) =>
+    what.replace(/\d[\d.,]*\d(th)?|\d/g, (number) => (number.endsWith("th") ? "nth" : "n")),
+  );
+  return { rows, out };
+}
+
+const skipsRedis = spawnSync("redis-server", ["--version"]).error !== undefined && !process.env["CI"];
+if (skipsRedis) console.warn("SKIPPED: the bench of the redis suite, because redis-server is not installed.");
+
 describe("the bench command", () => {
   test("writes a report with every row of the memory suite", async () => {
-    const out = mkdtempSync(join(tmpdir(), "holdfast-bench-"));
-    onTestFinished(() => rmSync(out, { recursive: true, force: true }));
-    await bench("memory", "--quick", "--out", out);
-    const report = readFileSync(join(out, "memory.md"), "utf8");
-    const rows = report.split("\n").filter((line) => line.startsWith("| "));
-    const [header = "", , ...measured] = rows.map((row) => row.split("|").map((cell) => cell.trim()));
-    expect(header.slice(1, 4)).toEqual(["What", "Holdfast", "Compared with"]);
-    expect(measured.map(([, what = ""]) => what.replace(/\d[\d.,]*\d|\d/g, "n"))).toEqual([
+    const { rows } = await quickReport("memory");
+    expect(rows).toEqual([
       "uncontended acquire and release",
       "acquire and release, n callers on one key",
+      "the store alone, fixed key, n keys held",
+      "the store alone, fresh keys, n keys held",
       "acquire and release of a fixed key, n keys held",
       "acquire and release of fresh keys, n keys held",
       "fixed key, larger young generation, n keys held",
@@ -32,13 +47,47 @@ describe("the bench command", () => {
       "n leases renewing, ttl n s: processor, as a fraction of one core",
       "n leases renewing, ttl n s: longest delay of the event loop",
     ]);
-    for (const [, what, figure] of measured) expect(figure, what).toMatch(/\d/);
   }, 120_000);
+
+  test.skipIf(skipsRedis)(
+    "writes a report with every row of the redis suite, and its plots",
+    async () => {
+      const { rows, out } = await quickReport("redis");
+      const many = "acquire and release, n callers on keys of their own";
+      const hot = "one key, n processes × n waiters, held n ms";
+      const inCrowd = (verb: string, crowd: string) => `${verb}, n ${crowd} on the key: time of the server`;
+      expect(rows).toEqual([
+        "acquire and release, one caller, ioredis",
+        "acquire and release, one caller, node-redis",
+        `${many}: by the best peer`,
+        `${many}: nth percentile`,
+        `${many}: by raw ioredis`,
+        `${many}: by node-redlock`,
+        `${many}: by redis-semaphore`,
+        `${many}: by verrou`,
+        `${hot}: workers served`,
+        `${hot}: most by least served`,
+        `${hot}: longest wait, by a fair queue's`,
+        `${hot}: commands per handoff`,
+        "n waiters on one held key: commands a second",
+        "n held leases, ttl n s: commands of one renewal period",
+        ...["waiters", "readers"].flatMap((crowd) =>
+          ["acquire", "renew", "release"].map((verb) => inCrowd(verb, crowd)),
+        ),
+      ]);
+      for (const plot of ["redis-throughput.svg", "redis-waits.svg"]) {
+        const svg = readFileSync(join(out, plot), "utf8");
+        expect(svg).toMatch(/^<svg .*<polyline .*<\/svg>\n$/s);
+        expect(svg).not.toContain("NaN");
+      }
+    },
+    180_000,
+  );
 
   test("says which suites there are when it is asked for another", async () => {
     await expect(bench("nonesuch")).rejects.toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('There is no suite "nonesuch". There is: memory.'),
+      stderr: expect.stringContaining('There is no suite "nonesuch". There is: memory, redis.'),
     });
   }, 60_000);
 });

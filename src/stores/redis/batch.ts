@@ -4,18 +4,18 @@ import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
 
-/** What is asked for, as the script takes it. */
-export interface Operation {
-  readonly key: string;
-  readonly verb: number;
-  readonly rest: readonly (string | number)[];
-  /** Of an acquire: what most of a batch have in common, and so is sent once. */
-  readonly terms?: string;
-}
+/** An operation as the script takes it: its verb, the place of its key, and what the verb needs. */
+type Words = (string | number)[];
 
-interface Pending extends Operation {
-  resolve(answer: unknown): void;
-  reject(error: unknown): void;
+/** The place of the key in an operation. It is known only when the batch is. */
+export const KEY_PLACE = 0;
+
+interface Pending {
+  readonly key: string;
+  readonly words: Words;
+  readonly terms: string | undefined;
+  readonly resolve: (answer: unknown) => void;
+  readonly reject: (error: unknown) => void;
 }
 
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
@@ -46,10 +46,14 @@ export class Batch {
     this.#options = options;
   }
 
-  ask(operation: Operation): Promise<unknown> {
+  /**
+   * Asks for an operation, whose second word is {@link KEY_PLACE}. The terms are those of an acquire: what most of a
+   * batch have in common, and so is sent once.
+   */
+  ask(key: string, words: Words, terms?: string): Promise<unknown> {
     return new Promise((resolve, reject) => {
       if (this.#pending.length === 0) setImmediate(this.#flush);
-      this.#pending.push({ ...operation, resolve, reject });
+      this.#pending.push({ key, words, terms, resolve, reject });
     });
   }
 
@@ -66,18 +70,20 @@ export class Batch {
     const owners = JSON.stringify(this.#options.owners());
     const keys = new Numbered(`${partition}:fence`);
     const args = new Numbered("", owners, String(maxWaiters), partition, channelPrefix);
-    const operations = batch.map(({ key, verb, rest, terms }) => {
-      const operation = [verb, keys.numberOf(`${partition}${LOCK}${key}`), ...rest];
-      if (terms !== undefined) operation.push(args.numberOf(terms));
-      return operation;
-    });
+    const beginning = partition + LOCK;
+    const operations: Words[] = [];
+    for (const { key, words, terms } of batch) {
+      words[1] = keys.numberOf(beginning + key);
+      if (terms !== undefined) words.push(args.numberOf(terms));
+      operations.push(words);
+    }
     args.texts[0] = JSON.stringify(operations);
     try {
       const [granted, answers] = (await this.#call(keys.texts, args.texts)) as [
         (number | string)[],
         unknown[],
       ];
-      for (const [index, operation] of batch.entries()) operation.resolve(answers[index]);
+      for (let index = 0; index < batch.length; index++) (batch[index] as Pending).resolve(answers[index]);
       for (let i = 0; i < granted.length; i += 3) {
         const key = (keys.texts[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
         this.#options.onGranted(String(granted[i + 1]), key, String(granted[i + 2]));
@@ -106,17 +112,21 @@ export class Batch {
 class Numbered {
   readonly texts: string[];
   readonly #numbers = new Map<string, number>();
+  #lastNumber = 0;
 
   constructor(...first: string[]) {
     this.texts = first;
   }
 
   numberOf(text: string): number {
+    // Terms are mostly those of the neighbour.
+    if (this.#lastNumber > 0 && this.texts[this.#lastNumber - 1] === text) return this.#lastNumber;
     let number = this.#numbers.get(text);
     if (number === undefined) {
       number = this.texts.push(text);
       this.#numbers.set(text, number);
     }
+    this.#lastNumber = number;
     return number;
   }
 }

@@ -23,7 +23,7 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { Batch, LOCK, type Operation } from "./batch.ts";
+import { Batch, KEY_PLACE, LOCK } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
@@ -106,25 +106,24 @@ class RedisStore implements QuorumMember {
   async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
     checkRequest(request);
     // A grant that is published before anybody listens would be noticed only at a heartbeat.
-    if (request.wait) await this.#wakeUps.ready(request.owner);
+    const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
+    if (ready !== undefined) await ready;
     const { key, id, token, wait } = request;
-    const terms = termsOf(request);
-    return acquireAnswer(await this.#ask({ key, verb: ACQUIRE, rest: [id, token, wait ? 1 : 0], terms }));
+    const words = [ACQUIRE, KEY_PLACE, id, token, wait ? 1 : 0];
+    return acquireAnswer(await this.#ask(key, words, termsOf(request)));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     const answers = refs.map(({ key, id, token, ttlMs }) =>
-      this.#ask({ key, verb: RENEW, rest: [id, token ?? "", ttlMs ?? 0] }),
+      this.#ask(key, [RENEW, KEY_PLACE, id, token ?? "", ttlMs ?? 0]),
     );
     return (await Promise.all(answers)).map(renewAnswer);
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     for (const ref of refs) checkRenewRef(ref);
-    const answers = refs.map(({ key, id, token }) =>
-      this.#ask({ key, verb: RELEASE, rest: [id, token ?? ""] }),
-    );
+    const answers = refs.map(({ key, id, token }) => this.#ask(key, [RELEASE, KEY_PLACE, id, token ?? ""]));
     return (await Promise.all(answers)).map((answer) => Number(answer) === 1);
   }
 
@@ -150,12 +149,11 @@ class RedisStore implements QuorumMember {
     this.#wakeUps.close();
   }
 
-  #ask(operation: Operation): Promise<unknown> {
-    const { key } = operation;
+  #ask(key: string, words: (string | number)[], terms?: string): Promise<unknown> {
     this.#checkOpen(key);
     const batch = this.#batches[this.#partitionOf(key)] as Batch;
-    if (this.#hello.done) return batch.ask(operation);
-    return this.#hello.say().then(() => batch.ask(operation));
+    if (this.#hello.done) return batch.ask(key, words, terms);
+    return this.#hello.say().then(() => batch.ask(key, words, terms));
   }
 
   #checkOpen(key: string): void {
@@ -172,7 +170,7 @@ class RedisStore implements QuorumMember {
   }
 
   async #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
-    return keyStatus(key, await this.#ask({ key, verb: LOOK, rest: [maxClaims] }));
+    return keyStatus(key, await this.#ask(key, [LOOK, KEY_PLACE, maxClaims]));
   }
 
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */

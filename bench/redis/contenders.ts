@@ -1,0 +1,138 @@
+/** The same work for Holdfast, for the libraries that people use today, and for the two commands that all of them are made of. */
+import { randomUUID } from "node:crypto";
+import { Verrou } from "@verrou/core";
+import { redisStore as verrouStore } from "@verrou/core/drivers/redis";
+import { createLocks } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { Mutex } from "redis-semaphore";
+import Redlock from "redlock";
+
+export const TTL_MS = 30_000;
+
+export interface Contender {
+  /** Waits for a key, however long that takes. Resolves to what gives it back. */
+  acquire(key: string): Promise<() => Promise<unknown>>;
+  close(): Promise<unknown>;
+}
+
+/** Makes a contender with a connection of its own. */
+export type MakeContender = (port: number) => Promise<Contender>;
+
+const COMPARE_AND_DELETE =
+  "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+
+async function holdfast(port: number): Promise<Contender> {
+  const client = connect(port);
+  const locks = createLocks(redisStore(client));
+  return {
+    acquire: (key) => leaseOf(locks, key),
+    async close() {
+      await locks.close();
+      client.disconnect();
+    },
+  };
+}
+
+async function holdfastOverNodeRedis(port: number): Promise<Contender> {
+  const client = await createClient({ socket: { port } }).connect();
+  const locks = createLocks(redisStore(client));
+  return {
+    acquire: (key) => leaseOf(locks, key),
+    async close() {
+      await locks.close();
+      client.destroy();
+    },
+  };
+}
+
+async function leaseOf(locks: ReturnType<typeof createLocks>, key: string): Promise<() => Promise<unknown>> {
+  const lease = await locks.mutex(key, { ttlMs: TTL_MS }).acquire();
+  return () => lease.release();
+}
+
+/** The least that a lock can be. It does not wait: a key that is taken is an error. */
+async function raw(port: number): Promise<Contender> {
+  const client = connect(port);
+  const sha = (await client.script("LOAD", COMPARE_AND_DELETE)) as string;
+  return {
+    async acquire(key) {
+      const token = randomUUID();
+      if ((await client.set(key, token, "PX", TTL_MS, "NX")) !== "OK") throw new Error(`${key} is taken.`);
+      return () => client.evalsha(sha, 1, key, token);
+    },
+    close: async () => client.disconnect(),
+  };
+}
+
+async function rawNodeRedis(port: number): Promise<Contender> {
+  const client = await createClient({ socket: { port } }).connect();
+  const sha = await client.scriptLoad(COMPARE_AND_DELETE);
+  const expiration = { type: "PX", value: TTL_MS } as const;
+  return {
+    async acquire(key) {
+      const token = randomUUID();
+      const set = await client.set(key, token, { expiration, condition: "NX" });
+      if (set !== "OK") throw new Error(`${key} is taken.`);
+      return () => client.evalSha(sha, { keys: [key], arguments: [token] });
+    },
+    close: async () => client.destroy(),
+  };
+}
+
+async function nodeRedlock(port: number): Promise<Contender> {
+  const client = connect(port);
+  const redlock = new Redlock([client], { retryCount: -1 });
+  // It reports every attempt on a key that is taken as an error.
+  redlock.on("error", () => {});
+  return {
+    async acquire(key) {
+      const lock = await redlock.acquire([key], TTL_MS);
+      return () => lock.release();
+    },
+    close: async () => client.disconnect(),
+  };
+}
+
+async function redisSemaphore(port: number): Promise<Contender> {
+  const client = connect(port);
+  return {
+    async acquire(key) {
+      const mutex = new Mutex(client, key, { lockTimeout: TTL_MS, acquireTimeout: 3_600_000 });
+      await mutex.acquire();
+      return () => mutex.release();
+    },
+    close: async () => client.disconnect(),
+  };
+}
+
+async function verrou(port: number): Promise<Contender> {
+  const client = connect(port);
+  const drivers = { redis: { driver: verrouStore({ connection: client }) } };
+  const locks = new Verrou({ default: "redis", stores: drivers });
+  return {
+    async acquire(key) {
+      const lock = locks.createLock(key, TTL_MS);
+      await lock.acquire();
+      return () => lock.release();
+    },
+    close: async () => client.disconnect(),
+  };
+}
+
+function connect(port: number): Redis {
+  return new Redis({ port, host: "127.0.0.1" });
+}
+
+export const contenders = {
+  Holdfast: holdfast,
+  "Holdfast over node-redis": holdfastOverNodeRedis,
+  "raw ioredis": raw,
+  "raw node-redis": rawNodeRedis,
+  "node-redlock": nodeRedlock,
+  "redis-semaphore": redisSemaphore,
+  verrou,
+} satisfies Readonly<Record<string, MakeContender>>;
+
+export type ContenderName = keyof typeof contenders;

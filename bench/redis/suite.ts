@@ -1,0 +1,178 @@
+/** The Redis store side by side with other libraries over Redis, and with the commands that they are made of. */
+import { startRedis } from "../../test/engines/redis.ts";
+import { linePlot } from "../plot.ts";
+import { type Row, whole } from "../report.ts";
+import { spreadOf } from "../statistics.ts";
+import type { Suite } from "../suite.ts";
+import type { ContenderName } from "./contenders.ts";
+import { type CrowdSizes, measureCrowd } from "./crowd.ts";
+import { type Contest, type HotKeySizes, measureHotKey } from "./hot-key.ts";
+import { crowdRows, fastest, hotKeyRows, latencyRow, renewalsRow, speedRow, waitersRow } from "./rows.ts";
+import { measureRenewals, measureWaiters, type RenewalsSizes, type WaitersSizes } from "./server-load.ts";
+import { measureThroughput, quantileOf, type Speeds, type ThroughputSizes } from "./throughput.ts";
+
+interface Sizes {
+  readonly alone: ThroughputSizes;
+  readonly many: ThroughputSizes;
+  /** The points of the plot between 1 and `callers`. */
+  readonly curve: ThroughputSizes;
+  readonly curveCallers: readonly number[];
+  readonly callers: number;
+  readonly hotKey: HotKeySizes;
+  readonly waiters: WaitersSizes;
+  readonly renewals: RenewalsSizes;
+  readonly crowd: CrowdSizes;
+}
+
+const full: Sizes = {
+  alone: { cycles: 1_000, rounds: 15 },
+  many: { cycles: 10_000, rounds: 15 },
+  curve: { cycles: 3_000, rounds: 3 },
+  curveCallers: [1, 3, 10, 30, 100, 300],
+  callers: 100,
+  hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 6_000, rounds: 3 },
+  // A whole period of heartbeats: a third of the ttl.
+  waiters: { waiters: 1_000, durationMs: 10_000 },
+  renewals: { leases: 10_000, ttlMs: 30_000 },
+  crowd: { crowd: 10_000, operations: 100, rounds: 7 },
+};
+
+const small: Sizes = {
+  alone: { cycles: 20, rounds: 2 },
+  many: { cycles: 100, rounds: 2 },
+  curve: { cycles: 20, rounds: 1 },
+  curveCallers: [1, 10],
+  callers: 10,
+  hotKey: { processes: 2, workers: 2, holdMs: 2, durationMs: 300, rounds: 1 },
+  waiters: { waiters: 20, durationMs: 200 },
+  renewals: { leases: 50, ttlMs: 1_500 },
+  crowd: { crowd: 50, operations: 5, rounds: 2 },
+};
+
+const peers = ["node-redlock", "redis-semaphore", "verrou"] as const;
+const overIoRedis: readonly ContenderName[] = ["Holdfast", "raw ioredis", ...peers];
+const overBoth: readonly ContenderName[] = [
+  "Holdfast",
+  "raw ioredis",
+  "Holdfast over node-redis",
+  "raw node-redis",
+];
+
+export const redisSuite: Suite = {
+  name: "redis",
+  async run({ quick, progress }) {
+    const sizes = quick ? small : full;
+    const server = await startRedis();
+    const { port } = server;
+    try {
+      progress("One caller …");
+      const alone = await measureThroughput(port, overBoth, 1, sizes.alone);
+      progress("Many callers …");
+      const many = await measureThroughput(port, overIoRedis, sizes.callers, sizes.many);
+      progress("From few callers to many …");
+      const curve = new Map<number, Speeds>();
+      for (const callers of sizes.curveCallers) {
+        curve.set(callers, await measureThroughput(port, overIoRedis, callers, sizes.curve));
+      }
+      progress("One hot key …");
+      const contests = await measureHotKey(port, ["Holdfast", ...peers], sizes.hotKey);
+      progress("Many waiters …");
+      const waiting = await measureWaiters(port, sizes.waiters);
+      progress("Many renewals …");
+      const renewals = await measureRenewals(port, sizes.renewals);
+      progress("Operations in a crowd …");
+      const waiters = await measureCrowd(port, "waiters", sizes.crowd);
+      const readers = await measureCrowd(port, "readers", sizes.crowd);
+      return {
+        title: "The Redis store",
+        method: methodOf(sizes),
+        plots: [throughputPlot(curve), waitsPlot(sizes.hotKey, contests)],
+        rows: [
+          ...aloneRows(alone),
+          ...manyRows(sizes.callers, many),
+          ...hotKeyRows(sizes.hotKey, contests),
+          waitersRow(sizes.waiters, waiting),
+          renewalsRow(sizes.renewals, renewals),
+          ...crowdRows("waiters", sizes.crowd, waiters),
+          ...crowdRows("readers", sizes.crowd, readers),
+        ],
+      };
+    } finally {
+      await server.stop();
+    }
+  },
+};
+
+function aloneRows(speeds: Speeds): Row[] {
+  const what = "acquire and release, one caller";
+  const target = { atLeast: 0.95 };
+  return [
+    speedRow(`${what}, ioredis`, speeds, "Holdfast", "raw ioredis", target),
+    speedRow(`${what}, node-redis`, speeds, "Holdfast over node-redis", "raw node-redis", target),
+  ];
+}
+
+function manyRows(callers: number, speeds: Speeds): Row[] {
+  const what = `acquire and release, ${callers} callers on keys of their own`;
+  const others = ["raw ioredis", ...peers] as const;
+  return [
+    speedRow(`${what}: by the best peer`, speeds, "Holdfast", fastest(speeds, peers), { atLeast: 3 }),
+    latencyRow(`${what}: 99th percentile`, speeds, peers),
+    ...others.map((other) => speedRow(`${what}: by ${other}`, speeds, "Holdfast", other)),
+  ];
+}
+
+function throughputPlot(curve: ReadonlyMap<number, Speeds>) {
+  return linePlot({
+    name: "throughput",
+    title: "Acquire and release on keys of their own",
+    x: { title: "callers", log: true },
+    y: { title: "cycles a second" },
+    lines: overIoRedis.map((name) => ({
+      name,
+      points: [...curve].map(([callers, speeds]): [number, number] => {
+        const cycleNs = spreadOf((speeds.get(name) ?? []).map((speed) => speed.cycleNs)).median;
+        return [callers, 1e9 / cycleNs];
+      }),
+    })),
+  });
+}
+
+/** Which part of the waits was at most that long. */
+function waitsPlot(sizes: HotKeySizes, contests: ReadonlyMap<ContenderName, readonly Contest[]>) {
+  const { processes, workers, holdMs } = sizes;
+  const parts = Array.from({ length: 101 }, (_, percent) => percent / 100);
+  return linePlot({
+    name: "waits",
+    title: `Waits for one key, ${processes} processes × ${workers} waiters, held ${holdMs} ms`,
+    x: { title: "wait in ms", log: true },
+    y: { title: "% of the waits" },
+    lines: [...contests].map(([name, rounds]) => {
+      const waitsMs = rounds.flatMap((round) => round.waitsMs);
+      const points = parts.map((part): [number, number] => [
+        Math.max(0.1, quantileOf(waitsMs, part)),
+        part * 100,
+      ]);
+      return { name, points };
+    }),
+  });
+}
+
+function methodOf({ alone, many, hotKey, waiters, renewals, crowd }: Sizes): string[] {
+  return [
+    "Everything is measured against one redis-server of its own, on the same machine, without persistence. Raw is " +
+      "`SET key token PX ttl NX` and a compare-and-delete script by its hash: no waiting, fence, renewal or inspection. Holdfast is " +
+      "used as applications use it: `const lease = await locks.mutex(key).acquire(); await lease.release()`.",
+    `Everybody takes a turn in each round of ${whole(alone.cycles)} cycles (one caller) or ${whole(many.cycles)} (many callers), ` +
+      `${many.rounds} rounds after a warm-up, and each round is divided by its neighbour: what disturbs the machine disturbs both. ` +
+      "Ratios of speeds are Holdfast's by the other's; ratios of latencies and costs are the other way round.",
+    `The hot key is wanted by processes of their own, all the time, for ${hotKey.durationMs / 1_000} s, ${hotKey.rounds} times. The wait of a fair ` +
+      "queue is the number of workers times the hold as it was measured and a PING's round trip on the idle server. Waits that " +
+      "the end cut short count with what they had come to. The other libraries try as often as they do by default, without end. " +
+      "Commands are those that clients sent, by the server's `INFO commandstats`.",
+    `The waiters of one process are watched for ${waiters.durationMs / 1_000} s. The held leases are acquired over ${renewals.ttlMs / 3_000} s; after ` +
+      "a renewal period that is not counted comes one that is.",
+    `In the crowd, one claim after the other joins a key with ${whole(crowd.crowd)} others, is renewed and leaves, one call each; the ` +
+      "time is that of the server, by its `INFO commandstats`.",
+  ];
+}
