@@ -6,10 +6,13 @@ import type { World } from "./world.ts";
 export class Violation extends Error {}
 
 interface Known {
+  /** Not a number where nobody can tell: it was about to expire, and was renewed or came anew. */
   readonly arrivedAtStep: number;
   readonly priority: number;
-  /** Past this it may have expired and come anew under the same id, without anybody having looked in between. */
+  /** Until when it certainly lives without a heartbeat, whatever the drift of clocks. */
   readonly aliveUntilMs: number;
+  /** From when on it has certainly expired, and is another one if there still is one of its id. */
+  readonly expiredFromMs: number;
   /** Absent while it waits. A grant is told from another by it. */
   readonly fence: bigint | undefined;
 }
@@ -96,10 +99,16 @@ export class Checks {
     const known = this.#claims.get(name);
     const { priority, fence } = claim;
     const isSameGrant = fence !== undefined && fence === known?.fence;
-    const stayed = known !== undefined && (this.#world.nowMs < known.aliveUntilMs || isSameGrant);
-    const arrivedAtStep = stayed ? known.arrivedAtStep : this.#world.steps;
-    const aliveUntilMs = this.#world.nowMs + claim.expiresInMs * 0.98 - 1;
-    this.#claims.set(name, { arrivedAtStep, priority, aliveUntilMs, fence });
+    const { nowMs, steps } = this.#world;
+    const arrivedAtStep =
+      known === undefined || nowMs > known.expiredFromMs
+        ? steps
+        : nowMs < known.aliveUntilMs || isSameGrant
+          ? known.arrivedAtStep
+          : Number.NaN;
+    const aliveUntilMs = nowMs + claim.expiresInMs * 0.98 - 1;
+    const expiredFromMs = nowMs + claim.expiresInMs * 1.02 + 1;
+    this.#claims.set(name, { arrivedAtStep, priority, aliveUntilMs, expiredFromMs, fence });
   }
 
   /** Nobody was granted while somebody waited who had been there before, or has a higher priority. */
