@@ -68,6 +68,19 @@ const FIRST_RETRY_MS = 20;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
+/** Stands for a lease that the registry at the end of this file watches. */
+const WATCHED = Symbol("watched");
+
+/** Whoever awaits `start`, until there is a lease. */
+interface Caller extends Omit<Deferred<Verdict>, "promise"> {
+  readonly waitMs: number;
+}
+
+/** The one goodbye to the store. */
+interface Departure extends Deferred<boolean> {
+  readonly wasHeld: boolean;
+}
+
 const no = () => false;
 
 export class LiveClaim {
@@ -85,11 +98,8 @@ export class LiveClaim {
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
-  readonly #waitMs: number;
   #namedByCaller: boolean;
   #phase: Phase = "asking";
-  /** Whether there has been a lease. From then on there is no caller left to give up towards. */
-  #everHeld = false;
   #provenUntilMs = 0;
   #holdUntilMs = NEVER;
   /** When asking, waiting or leaving ends by itself. */
@@ -98,7 +108,6 @@ export class LiveClaim {
   #attemptMs = NEVER;
   /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
   #attemptIsHeartbeat = false;
-  #dueIsHeartbeat = false;
   /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
   /** When the latest grant was learnt of. */
@@ -111,27 +120,17 @@ export class LiveClaim {
   #loss: LeaseLostError | undefined;
   #released = false;
   #version = 0;
-  #verdict: Omit<Deferred<Verdict>, "promise"> | undefined;
-  #departure: Promise<boolean> | undefined;
-  #departed: Omit<Deferred<boolean>, "promise"> | undefined;
-  #wasHeld = false;
+  #caller: Caller | undefined;
+  #departure: Departure | undefined;
   #controller: AbortController | undefined;
   #extensions: Extensions | undefined;
   #change: Deferred<void> | undefined;
-  #lease: object | undefined;
-  #watched = false;
+  #lease: object | typeof WATCHED | undefined;
 
-  constructor(
-    heartbeat: Heartbeat,
-    settings: LockSettings,
-    request: ClaimRequest,
-    waitMs: number,
-    namedByCaller: boolean,
-  ) {
+  constructor(heartbeat: Heartbeat, settings: LockSettings, request: ClaimRequest, namedByCaller: boolean) {
     this.#heartbeat = heartbeat;
     this.#settings = settings;
     this.request = request;
-    this.#waitMs = waitMs;
     this.#namedByCaller = namedByCaller;
   }
 
@@ -141,19 +140,24 @@ export class LiveClaim {
 
   /** How much earlier than due it may be done, so that heartbeats travel together. */
   get earlyMs(): number {
-    return this.#dueIsHeartbeat ? this.request.ttlMs / 120 : 0;
+    return this.#attemptIsHeartbeat && this.dueMs === this.#attemptMs ? this.request.ttlMs / 120 : 0;
+  }
+
+  /** Whether there has been a lease. From then on there is no caller left to give up towards. */
+  get #everHeld(): boolean {
+    return this.fence !== 0n;
   }
 
   // What the application asks for, through Lock and Lease.
 
-  /** Asks the store, and waits in its queue if the request says so. */
-  start(): Promise<Verdict> {
+  /** Asks the store, and waits in its queue for up to `waitMs` if the request says so. */
+  start(waitMs: number): Promise<Verdict> {
     const nowMs = this.#now();
     if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
-    if (this.request.wait) this.#giveUpMs = nowMs + this.#waitMs;
+    if (this.request.wait) this.#giveUpMs = nowMs + waitMs;
     return new Promise((resolve, reject) => {
-      this.#verdict = { resolve, reject };
+      this.#caller = { resolve, reject, waitMs };
       this.#ask(nowMs);
     });
   }
@@ -240,7 +244,7 @@ export class LiveClaim {
     this.#expireIfOverdue(nowMs);
     if (this.#phase === "ended") return Promise.resolve(false);
     // Whoever released first hears how it went.
-    if (this.#departure !== undefined) return this.#departure.then(no, no);
+    if (this.#departure !== undefined) return this.#departure.promise.then(no, no);
     this.#released = true;
     // One that waits to be won again was counted as lost.
     if (this.#phase === "held") this.#heartbeat.stats.released++;
@@ -258,7 +262,7 @@ export class LiveClaim {
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
       this.#giveUp(closedError(this.request.key));
     }
-    await this.#departure;
+    await this.#departure?.promise;
   }
 
   // What the heartbeat tells.
@@ -296,7 +300,7 @@ export class LiveClaim {
   /** A heartbeat goes out. Returns what it asks for. */
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
-    if (this.#lease !== undefined) this.#watchLease(this.#lease);
+    if (typeof this.#lease === "object") this.#watchLease(this.#lease);
     const extendMs = this.#extensions?.ttlMs ?? 0;
     // A lease that does not renew itself gets what was asked for and no more.
     if (extendMs === 0 || (this.#settings.renew && extendMs <= this.request.ttlMs)) return this.request;
@@ -382,7 +386,7 @@ export class LiveClaim {
   /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */
   #stopWaiting(): void {
     if (this.#everHeld) this.#lose("max-hold");
-    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
+    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#caller?.waitMs ?? 0));
   }
 
   #refused(reason: RefusalReason): void {
@@ -394,14 +398,14 @@ export class LiveClaim {
     // An earlier request that went unanswered may yet arrive and be granted.
     if (this.#attempts > 1) this.#heartbeat.discard(this.request);
     this.#end();
-    if (reason === "contended") this.#verdict?.resolve("contended");
-    else this.#verdict?.reject(refusalError(reason, key, id));
+    if (reason === "contended") this.#caller?.resolve("contended");
+    else this.#caller?.reject(refusalError(reason, key, id));
   }
 
   /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
   #giveUp(reason: unknown): void {
-    const verdict = this.#verdict;
-    const refuse = () => verdict?.reject(reason);
+    const caller = this.#caller;
+    const refuse = () => caller?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
   }
 
@@ -409,7 +413,7 @@ export class LiveClaim {
   #fail(error: HoldfastError): void {
     this.#end();
     this.#heartbeat.discard(this.request);
-    this.#verdict?.reject(error);
+    this.#caller?.reject(error);
   }
 
   // Holding.
@@ -434,15 +438,14 @@ export class LiveClaim {
     this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
-    this.#verdict?.resolve("held");
-    this.#verdict = undefined;
+    this.#caller?.resolve("held");
+    this.#caller = undefined;
   }
 
   #hold(sentMs: number, nowMs: number, answer: HeldAnswer): void {
     this.#leavePhase();
     this.#phase = "held";
     this.#heldSinceMs = nowMs;
-    this.#everHeld = true;
     this.#heartbeat.stats.held++;
     this.#heartbeat.stats.granted++;
     this.#loss = undefined;
@@ -523,8 +526,7 @@ export class LiveClaim {
 
   #watchLease(lease: object): void {
     unreleased.register(lease, this, this);
-    this.#watched = true;
-    this.#lease = undefined;
+    this.#lease = WATCHED;
   }
 
   /** The lease was garbage-collected. Nobody can release it any more, so it is left to its ttl, and said. */
@@ -549,18 +551,16 @@ export class LiveClaim {
 
   /** Says goodbye to the store for up to `patienceMs`. Whether the lease was still held; rejects when unanswered. */
   #depart(nowMs: number, patienceMs: number): Promise<boolean> {
-    this.#wasHeld = this.#phase === "held";
+    const wasHeld = this.#phase === "held";
     this.#leavePhase();
     this.#phase = "leaving";
     this.#giveUpMs = nowMs + patienceMs;
     this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
-    this.#departure = new Promise((resolve, reject) => {
-      this.#departed = { resolve, reject };
-      this.#sendRelease(nowMs);
-    });
+    this.#departure = { ...deferred<boolean>(), wasHeld };
+    this.#sendRelease(nowMs);
     this.#changed();
-    return this.#departure;
+    return this.#departure.promise;
   }
 
   #sendRelease(nowMs: number): void {
@@ -573,7 +573,7 @@ export class LiveClaim {
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
         const wasThere = removed?.[0] === true || this.#attempts > 1;
         this.#end();
-        this.#departed?.resolve(this.#wasHeld && wasThere);
+        this.#departure?.resolve(this.#departure.wasHeld && wasThere);
       },
       (cause: unknown) => {
         heartbeat.wake();
@@ -588,7 +588,7 @@ export class LiveClaim {
 
   #failToDepart(error: HoldfastError): void {
     this.#end();
-    this.#departed?.reject(error);
+    this.#departure?.reject(error);
   }
 
   #end(): void {
@@ -596,7 +596,7 @@ export class LiveClaim {
     this.#phase = "ended";
     this.#heartbeat.untrack(this);
     this.#freeName();
-    if (this.#watched) unreleased.unregister(this);
+    if (this.#lease === WATCHED) unreleased.unregister(this);
     this.#lease = undefined;
     this.#changed();
   }
@@ -666,9 +666,7 @@ export class LiveClaim {
   }
 
   #schedule(): void {
-    const limitMs = this.#limitMs();
-    this.#dueIsHeartbeat = this.#attemptIsHeartbeat && this.#attemptMs < limitMs;
-    this.dueMs = Math.min(this.#attemptMs, limitMs);
+    this.dueMs = Math.min(this.#attemptMs, this.#limitMs());
     this.#heartbeat.schedule(this);
   }
 
