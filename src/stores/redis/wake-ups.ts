@@ -27,6 +27,7 @@ export class WakeUps {
   readonly #connection: Connection;
   readonly #channelPrefix: string;
   readonly #owners = new Map<string, Owner>();
+  #ownersText: string | undefined;
   #warned = false;
 
   constructor(connection: Connection, channelPrefix: string) {
@@ -34,9 +35,10 @@ export class WakeUps {
     this.#channelPrefix = channelPrefix;
   }
 
-  /** The clients of this store. */
-  get owners(): readonly string[] {
-    return [...this.#owners.keys()];
+  /** The clients of this store, as JSON. */
+  get ownersText(): string {
+    this.#ownersText ??= JSON.stringify([...this.#owners.keys()]);
+    return this.#ownersText;
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
@@ -51,6 +53,7 @@ export class WakeUps {
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     this.#owners.set(name, owner);
+    this.#ownersText = undefined;
     owner.ready = new Promise((resolve) => {
       const settle = () => {
         clearTimeout(timer);
@@ -62,6 +65,7 @@ export class WakeUps {
     });
     return () => {
       if (this.#owners.get(name) === owner) this.#owners.delete(name);
+      this.#ownersText = undefined;
       this.#end(owner);
     };
   }
@@ -78,6 +82,7 @@ export class WakeUps {
   close(): void {
     for (const owner of this.#owners.values()) this.#end(owner);
     this.#owners.clear();
+    this.#ownersText = undefined;
   }
 
   #end(owner: Owner): void {
