@@ -41,6 +41,8 @@ export interface BatchOptions {
 export class Batch {
   readonly #options: BatchOptions;
   #pending: Pending[] = [];
+  /** The highest fence that this client has seen of the partition. */
+  #mark = 0n;
 
   constructor(options: BatchOptions) {
     this.#options = options;
@@ -57,6 +59,14 @@ export class Batch {
     });
   }
 
+  /**
+   * Takes note of a fence. It goes with every call from now on, so that a server that was promoted without the last
+   * writes, and whose clock is behind, gives out none that is lower.
+   */
+  saw(fence: bigint): void {
+    if (fence > this.#mark) this.#mark = fence;
+  }
+
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
@@ -69,7 +79,7 @@ export class Batch {
     const { partition, channelPrefix, maxWaiters } = this.#options;
     const owners = JSON.stringify(this.#options.owners());
     const keys = new Numbered(`${partition}:fence`);
-    const args = new Numbered("", owners, String(maxWaiters), partition, channelPrefix);
+    const args = new Numbered("", owners, String(maxWaiters), partition, channelPrefix, `${this.#mark}`);
     const beginning = partition + LOCK;
     const operations: Words[] = [];
     for (const { key, words, terms } of batch) {

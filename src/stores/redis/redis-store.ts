@@ -110,7 +110,7 @@ class RedisStore implements QuorumMember {
     if (ready !== undefined) await ready;
     const { key, id, token, wait } = request;
     const words = [ACQUIRE, KEY_PLACE, id, token, wait ? 1 : 0];
-    return acquireAnswer(await this.#ask(key, words, termsOf(request)));
+    return this.#noted(key, acquireAnswer(await this.#ask(key, words, termsOf(request))));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
@@ -118,7 +118,9 @@ class RedisStore implements QuorumMember {
     const answers = refs.map(({ key, id, token, ttlMs }) =>
       this.#ask(key, [RENEW, KEY_PLACE, id, token ?? "", ttlMs ?? 0]),
     );
-    return (await Promise.all(answers)).map(renewAnswer);
+    return (await Promise.all(answers)).map((answer, index) =>
+      this.#noted(refs[index]?.key ?? "", renewAnswer(answer)),
+    );
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
@@ -131,6 +133,7 @@ class RedisStore implements QuorumMember {
     checkRenewRef(ref);
     this.#checkOpen(ref.key);
     const partition = this.#partitions[this.#partitionOf(ref.key)] as string;
+    this.#batchOf(ref.key).saw(agreed.fence);
     return confirmGrant(this.#connection, partition, ref, own, agreed);
   }
 
@@ -151,9 +154,18 @@ class RedisStore implements QuorumMember {
 
   #ask(key: string, words: (string | number)[], terms?: string): Promise<unknown> {
     this.#checkOpen(key);
-    const batch = this.#batches[this.#partitionOf(key)] as Batch;
+    const batch = this.#batchOf(key);
     if (this.#hello.done) return batch.ask(key, words, terms);
     return this.#hello.say().then(() => batch.ask(key, words, terms));
+  }
+
+  #batchOf(key: string): Batch {
+    return this.#batches[this.#partitionOf(key)] as Batch;
+  }
+
+  #noted<T extends AcquireAnswer | RenewAnswer>(key: string, answer: T): T {
+    if (answer.state === "held") this.#batchOf(key).saw(answer.fence);
+    return answer;
   }
 
   #checkOpen(key: string): void {

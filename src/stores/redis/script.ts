@@ -13,7 +13,8 @@
  * ARGV[3]      the most claims that may wait for one key
  * ARGV[4]      the beginning of the partition's keys, up to and with their hash tag
  * ARGV[5]      the beginning of the channels that other owners listen to
- * ARGV[6..]    JSON: terms, [ttlMs, weight, limit, priority, owner, info, application]; a limit of 0 is none, because not
+ * ARGV[6]      the highest fence that this client has seen: what the server has lost of its own, it may get back from here
+ * ARGV[7..]    JSON: terms, [ttlMs, weight, limit, priority, owner, info, application]; a limit of 0 is none, because not
  *              every client reads integers near 2^53 exactly
  *
  * Replies two lists: the grants to the owners of ARGV[2], each as key index, owner and id; and an answer per operation:
@@ -44,9 +45,11 @@ local partition = ARGV[4]
 local granted = {}
 local high
 
--- Above every fence of this partition so far, whether or not its record still exists, and at least the time.
+-- Above every fence of this partition so far, whether or not its record still exists, above what the client has seen
+-- of a server that was failed over from, and at least the time.
 local function next_fence(last)
-  high = math.max(us, (high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)
+  high = high or math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[6]))
+  high = math.max(us, high + 1, last + 1)
   return high
 end
 

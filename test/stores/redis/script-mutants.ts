@@ -84,13 +84,23 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "math.max(us, (high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
     replace: "math.max(us, last + 1)",
   },
   {
     name: "a fence ignores the time",
-    find: "math.max(us, (high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
-    replace: "math.max((high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
+    replace: "math.max(high + 1, last + 1)",
+  },
+  {
+    name: "a server that has lost its fences does not learn of them from its clients",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[6]))",
+    replace: "tonumber(call('GET', KEYS[1]) or 0)",
+  },
+  {
+    name: "a client that has seen little makes the server forget",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[6]))",
+    replace: "tonumber(ARGV[6])",
   },
   {
     name: "the partition's fence is not kept",
