@@ -309,6 +309,7 @@ export class LiveClaim {
     if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
+    else if (answer.state === "failed") this.requestFailed(ref, answer.error);
     else this.#gone(answer.takenOverBy);
   }
 
