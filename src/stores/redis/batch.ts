@@ -1,7 +1,7 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
 import type { Connection } from "./connection.ts";
-import { mapError, replyCode } from "./errors.ts";
+import { foreignKey, mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
 
 /** An operation as the script takes it: its verb, the place of its key, and what the verb needs. */
@@ -20,6 +20,9 @@ interface Pending {
 
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
 const MAX_BATCH = 200;
+
+/** The first word of an answer to an operation that failed by itself. */
+const FAILED = -1;
 
 /** What stands between the partition and the name of a lock. The script knows its length. */
 export const LOCK = ":lock:";
@@ -93,7 +96,8 @@ export class Batch {
         (number | string)[],
         unknown[],
       ];
-      for (let index = 0; index < batch.length; index++) (batch[index] as Pending).resolve(answers[index]);
+      for (let index = 0; index < batch.length; index++)
+        this.#settle(batch[index] as Pending, answers[index]);
       for (let i = 0; i < granted.length; i += 3) {
         const key = (keys.texts[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
         this.#options.onGranted(String(granted[i + 1]), key, String(granted[i + 2]));
@@ -101,6 +105,14 @@ export class Batch {
     } catch (error) {
       const mapped = mapError(error);
       for (const operation of batch) operation.reject(mapped);
+    }
+  }
+
+  #settle({ key, resolve, reject }: Pending, answer: unknown): void {
+    if (Array.isArray(answer) && Number(answer[0]) === FAILED) {
+      reject(foreignKey(this.#options.partition, key, String(answer[1])));
+    } else {
+      resolve(answer);
     }
   }
 

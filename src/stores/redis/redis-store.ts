@@ -118,8 +118,14 @@ class RedisStore implements QuorumMember {
     const answers = refs.map(({ key, id, token, ttlMs }) =>
       this.#ask(key, [RENEW, KEY_PLACE, id, token ?? "", ttlMs ?? 0]),
     );
-    return (await Promise.all(answers)).map((answer, index) =>
-      this.#noted(refs[index]?.key ?? "", renewAnswer(answer)),
+    const settled = await Promise.allSettled(answers);
+    const failure = settled.find((each) => each.status === "rejected");
+    // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each, index) =>
+      each.status === "rejected"
+        ? { state: "failed", error: each.reason }
+        : this.#noted((refs[index] as RenewRef).key, renewAnswer(each.value)),
     );
   }
 

@@ -23,6 +23,7 @@
  *   [3, reason]                             refused: 1 contended, 2 queue full, 3 id reused
  *   [4] or [4, owner]                       gone, or taken over by that owner
  *   0 or 1                                  whether a release removed the claim
+ *   [-1, text]                              failed: a key of this lock is not what Holdfast wrote, and the others are fine
  *   [fence, heldCount, heldWeight, waitingCount, held, waiting]   look; claims as lists
  *
  * A lock key is a string in one of two forms. Held by one claim alone, it is that claim, and most operations are two
@@ -293,6 +294,7 @@ local function make_rules()
       if first == SPREAD then
         record.fence, record.arrivals, record.weight, record.last = second, third, fourth, fifth
       else
+        if type(second) ~= 'string' then error('not the text of a lock') end
         local terms = terms_of(fourth)
         record.fence, record.arrivals = first, 1
         record.lone = { second, third, terms[2], terms[3], terms[4], terms[1], terms[5], terms[6], terms[7],
@@ -316,6 +318,9 @@ local function make_rules()
     asked = op[4]
     return verbs[op[1]](record, op)
   end
+
+  -- What is not known to be whole is not written.
+  function rules.give_up(index) records[index] = nil end
 
   function rules.is_loaded(index) return records[index] ~= nil end
 
@@ -363,6 +368,7 @@ local function apply_alone(op)
   if text then
     fence, id, token, terms_text, acquired, expires = unpack(text)
     if fence == SPREAD then return nil end
+    if type(id) ~= 'string' then error('not the text of a lock') end
     if expires <= now then
       if verb ~= 1 then call('DEL', key) end
       text = nil
@@ -399,14 +405,27 @@ end
 
 local rules
 local answers = {}
-for i, op in ipairs(cjson.decode(ARGV[1])) do
+local function apply(op)
   local answer
   if op[1] ~= 4 and not (rules and rules.is_loaded(op[2])) then answer = apply_alone(op) end
-  if not answer then
-    rules = rules or make_rules()
-    answer = rules.apply(op)
-  end
-  answers[i] = answer
+  if answer then return answer end
+  rules = rules or make_rules()
+  return rules.apply(op)
+end
+
+-- A server that cannot write says so at the first write, before anything is done: then nothing is. But one key that is
+-- not a lock must not keep the batch from being finished, when other locks have been changed already.
+local function failed(op, problem)
+  local text = type(problem) == 'table' and problem.err or tostring(problem)
+  local code = string.match(text, '^@?user_script: ?%d+: %-?(%u%u+) ') or string.match(text, '^%-?(%u%u+) ')
+  if code and code ~= 'WRONGTYPE' then error(problem, 0) end
+  if rules then rules.give_up(op[2]) end
+  return { -1, text }
+end
+
+for i, op in ipairs(cjson.decode(ARGV[1])) do
+  local ok, answer = pcall(apply, op)
+  answers[i] = ok and answer or failed(op, answer)
 end
 if rules then rules.save() end
 if high then call('SET', KEYS[1], string.format('%.0f', high)) end
