@@ -253,7 +253,8 @@ export class LiveClaim {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
       if (this.#phase === "held") this.#heartbeat.stats.lost++;
-      void this.#depart(this.#now(), GOODBYE_MS);
+      // As long as for any other release: that of thousands at once takes a busy store more than a moment.
+      void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
       this.#giveUp(closedError(this.request.key));
