@@ -31,6 +31,7 @@ export {
   type ErrorCode,
   type ErrorDetails,
   encodeRecord,
+  type FailedAnswer,
   type GoneAnswer,
   type GrantListener,
   type HeldAnswer,

@@ -257,7 +257,8 @@ export class LiveClaim {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
       if (this.#phase === "held") this.#heartbeat.stats.lost++;
-      void this.#depart(this.#now(), GOODBYE_MS);
+      // As long as for any other release: that of thousands at once takes a busy store more than a moment.
+      void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
       this.#giveUp(closedError(this.request.key));
@@ -313,6 +314,7 @@ export class LiveClaim {
     if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
+    else if (answer.state === "failed") this.requestFailed(ref, answer.error);
     else this.#gone(answer.takenOverBy);
   }
 

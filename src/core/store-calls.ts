@@ -37,6 +37,7 @@ export function isSound(answer: AcquireAnswer | RenewAnswer | undefined): boolea
       return isNumber(answer.expiresInMs) && isNumber(answer.retryInMs);
     case "refused":
     case "gone":
+    case "failed":
       return true;
     default:
       return false;

@@ -95,8 +95,15 @@ export interface GoneAnswer {
   readonly takenOverBy?: string;
 }
 
+/** Nothing is known of this claim, while others of the same call could be answered. It counts as a call that failed. */
+export interface FailedAnswer {
+  readonly state: "failed";
+  /** Why, as the call would have rejected with. */
+  readonly error: unknown;
+}
+
 export type AcquireAnswer = HeldAnswer | WaitingAnswer | RefusedAnswer;
-export type RenewAnswer = HeldAnswer | WaitingAnswer | GoneAnswer;
+export type RenewAnswer = HeldAnswer | WaitingAnswer | GoneAnswer | FailedAnswer;
 
 /** What an administrator sees of a claim. Its token is not shown. */
 export interface ClaimStatus {
@@ -162,7 +169,7 @@ export interface Store {
   /** Whether limits above 1 are kept exactly. Without it there are no semaphores. */
   readonly counts: boolean;
   acquire(request: ClaimRequest): Promise<AcquireAnswer>;
-  /** Heartbeats, answered in the order asked. */
+  /** Heartbeats, answered in the order asked. Rejects when none could be answered. */
   renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]>;
   /** Whether each claim was there and has been removed. Never touches another claim, nor another caller's. */
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]>;

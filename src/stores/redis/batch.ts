@@ -1,7 +1,7 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
 import type { Connection } from "./connection.ts";
-import { mapError, replyCode } from "./errors.ts";
+import { foreignKey, mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
 
 const { byteLength } = Buffer;
@@ -25,6 +25,9 @@ interface Operation {
   readonly reject: (error: unknown) => void;
 }
 
+/** The first word of what an operation came to that failed by itself. */
+const FAILED = -1;
+
 /** The list that the script replies, from which each operation reads its own. */
 export class Reply {
   readonly #words: readonly unknown[];
@@ -36,6 +39,11 @@ export class Reply {
 
   get ended(): boolean {
     return this.#next >= this.#words.length;
+  }
+
+  /** Whether what follows is the failure of one operation alone. */
+  get fails(): boolean {
+    return Number(this.#words[this.#next]) === FAILED;
   }
 
   next(): unknown {
@@ -86,6 +94,8 @@ export class Batch {
   #pending: Operation[] = [];
   /** How many calls the server has not answered yet. */
   #flights = 0;
+  /** The highest fence that this client has seen of the partition. */
+  #mark = 0n;
 
   constructor(options: BatchOptions) {
     this.#options = options;
@@ -113,6 +123,14 @@ export class Batch {
     else setImmediate(this.#flush);
   }
 
+  /**
+   * Takes note of a fence. It goes with every call from now on, so that a server that was promoted without the last
+   * writes, and whose clock is behind, gives out none that is lower.
+   */
+  saw(fence: bigint): void {
+    if (fence > this.#mark) this.#mark = fence;
+  }
+
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
@@ -127,7 +145,7 @@ export class Batch {
     this.#flights++;
     try {
       const reply = new Reply((await this.#call(this.#words(batch))) as unknown[]);
-      for (const operation of batch) operation.resolve(operation.read(reply) as never);
+      for (const operation of batch) this.#settle(operation, reply);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
         this.#options.onGranted(reply.text(), key, reply.text());
@@ -137,6 +155,15 @@ export class Batch {
       for (const operation of batch) operation.reject(mapped);
     } finally {
       this.#flights--;
+    }
+  }
+
+  #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
+    if (reply.fails) {
+      reply.next();
+      reject(foreignKey(this.#options.partition, key, reply.text()));
+    } else {
+      resolve(read(reply) as never);
     }
   }
 
@@ -151,8 +178,9 @@ export class Batch {
       pieces.push(verb, place, twoCharacters(byteLength(key)), twoCharacters(byteLength(name)), key, name);
     }
     const owners = this.#options.owners();
-    const fixed = ["1", `${partition}:fence`, owners, String(maxWaiters), partition, channelPrefix];
-    return [...fixed, pieces.join(""), ...asked.texts];
+    const where = ["1", `${partition}:fence`];
+    const fixed = [owners, String(maxWaiters), partition, channelPrefix, String(this.#mark)];
+    return [...where, ...fixed, pieces.join(""), ...asked.texts];
   }
 
   async #call(words: readonly string[]): Promise<unknown> {
@@ -169,7 +197,7 @@ export class Batch {
 }
 
 /** How many arguments of the script come before what the operations ask for. */
-const FIXED_ARGUMENTS = 5;
+const FIXED_ARGUMENTS = 6;
 
 /** The place of what is not asked for. */
 const NOWHERE = "00";

@@ -106,12 +106,13 @@ class RedisStore implements QuorumMember {
     if (ready !== undefined) await ready;
     const { key, id, token, wait } = request;
     const terms = this.#terms.textOf(request);
-    return this.#ask(wait ? ACQUIRE : TRY, key, nameOf(id, token), terms, acquireAnswer);
+    const verb = wait ? ACQUIRE : TRY;
+    return this.#noted(key, await this.#ask(verb, key, nameOf(id, token), terms, acquireAnswer));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
-    return Promise.all(
+    const settled = await Promise.allSettled(
       refs.map(({ key, id, token, ttlMs }) =>
         this.#ask(
           RENEW,
@@ -121,6 +122,14 @@ class RedisStore implements QuorumMember {
           renewAnswer,
         ),
       ),
+    );
+    const failure = settled.find((each) => each.status === "rejected");
+    // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each, index) =>
+      each.status === "rejected"
+        ? { state: "failed", error: each.reason }
+        : this.#noted((refs[index] as RenewRef).key, each.value),
     );
   }
 
@@ -135,6 +144,7 @@ class RedisStore implements QuorumMember {
   async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
     checkRenewRef(ref);
     this.#checkOpen(ref.key);
+    this.#batchOf(ref.key).saw(agreed.fence);
     const partition = this.#partitions[this.#partitionOf(ref.key)] as string;
     return confirmGrant(this.#connection, partition, ref, own, agreed);
   }
@@ -166,9 +176,18 @@ class RedisStore implements QuorumMember {
     read: (reply: Reply) => T,
   ): Promise<T> {
     this.#checkOpen(key);
-    const batch = this.#batches[this.#partitionOf(key)] as Batch;
+    const batch = this.#batchOf(key);
     if (this.#hello.done) return batch.ask(verb, key, name, asks, read);
     return this.#hello.say().then(() => batch.ask(verb, key, name, asks, read));
+  }
+
+  #batchOf(key: string): Batch {
+    return this.#batches[this.#partitionOf(key)] as Batch;
+  }
+
+  #noted<T extends AcquireAnswer | RenewAnswer>(key: string, answer: T): T {
+    if (answer.state === "held") this.#batchOf(key).saw(answer.fence);
+    return answer;
   }
 
   #checkOpen(key: string): void {

@@ -9,14 +9,15 @@ import { withConstants } from "./script-constants.ts";
  * ARGV[2]      the most claims that may wait for one key
  * ARGV[3]      the beginning of the partition's keys, up to and with their hash tag
  * ARGV[4]      the beginning of the channels that other owners listen to
- * ARGV[5]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
+ * ARGV[5]      the highest fence that this client has seen: what the server has lost of its own, it may get back from here
+ * ARGV[6]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
  *              place in ARGV of what it asks for, the length of the lock's key and that of the claim's name; the key;
  *              and the name, which is the claim's id, a line break and its token. The verbs, and what they ask for:
  *                1 acquire, 5 try   terms
  *                2 renew            a ttl
  *                3 release          nothing, and an administrator's has no token
  *                4 look             how many claims to show; no name
- * ARGV[6..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
+ * ARGV[7..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
  *              owner, info, application]; a limit of 0 is none, because not every client reads integers near 2^53 exactly
  *
  * The operations are neither JSON nor an argument each, because taking those apart costs as much as all the rest.
@@ -29,6 +30,7 @@ import { withConstants } from "./script-constants.ts";
  *   4                                     gone
  *   5, owner                              taken over by that owner
  *   0 or 1                                whether a release removed the claim
+ *   -1, text                              failed: a key of this lock is not what Holdfast wrote, and the others are fine
  *   a list                                look: fence, heldCount, heldWeight, waitingCount, held, waiting; claims as lists
  *
  * A lock key is a string in one of two forms. Held by one claim alone, it is that claim: "h", three numbers (fence,
@@ -47,9 +49,11 @@ local locks = partition .. ':lock:'
 local granted = {}
 local high
 
--- Above every fence of this partition so far, whether or not its record still exists, and at least the time.
+-- Above every fence of this partition so far, whether or not its record still exists, above what the client has seen
+-- of a server that was failed over from, and at least the time.
 local function next_fence(last)
-  high = math.max(us, (high or tonumber(call('SET', KEYS[1], us, 'GET') or 0)) + 1, last + 1)
+  high = high or math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))
+  high = math.max(us, high + 1, last + 1)
   return high
 end
 
@@ -71,7 +75,9 @@ end
 
 -- The id, the token and the terms of a lone claim.
 local function read_lone(text)
-  return match(text, '^([^\\n]*)\\n([^\\n]*)\\n(.*)$', 26)
+  local id, token, terms_text = match(text, '^([^\\n]*)\\n([^\\n]*)\\n(.*)$', 26)
+  if not id then error('not the text of a lock') end
+  return id, token, terms_text
 end
 
 -- The rules in full, for records with several claims. They are made when first needed: to make them costs as much as
@@ -322,6 +328,9 @@ local function make_rules()
     return verbs[verb](record, id, token, asks, verb)
   end
 
+  -- What is not known to be whole is not written.
+  function rules.give_up(key) records[key] = nil end
+
   function rules.is_loaded(key) return records[key] ~= nil end
 
   function rules.save()
@@ -414,28 +423,41 @@ end
 local function number(first, second) return (first - ZERO) * 64 + second - ZERO end
 
 local rules
+
+local function apply(n, verb, key, name, asks)
+  if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
+    local first, second, third, fourth = apply_alone(key, verb, name, asks)
+    if first then return first, second, third, fourth end
+  end
+  rules = rules or make_rules()
+  return rules.apply(n, verb, key, name, asks)
+end
+
+-- A server that cannot write says so at the first write, before anything is done: then nothing is. But one key that is
+-- not a lock must not keep the batch from being finished, when other locks have been changed already.
+local function failed(key, problem)
+  local text = type(problem) == 'table' and problem.err or tostring(problem)
+  local code = match(text, '^@?user_script: ?%d+: %-?(%u%u+) ') or match(text, '^%-?(%u%u+) ')
+  if code and code ~= 'WRONGTYPE' then error(problem, 0) end
+  if rules then rules.give_up(key) end
+  return -1, text
+end
+
 local reply, size = {}, 0
-local operations, at, n = ARGV[5], 1, 0
+local operations, at, n = ARGV[6], 1, 0
 while at <= #operations do
   local verb, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
   local key_ends = at + 6 + number(key1, key2)
   local name_ends = key_ends + number(name1, name2)
   local key, name = sub(operations, at + 7, key_ends), sub(operations, key_ends + 1, name_ends)
-  local asks = ARGV[number(asks1, asks2)]
-  local first, second, third, fourth
-  n, at, verb = n + 1, name_ends + 1, verb - ZERO
-  if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
-    first, second, third, fourth = apply_alone(key, verb, name, asks)
-  end
-  if not first then
-    rules = rules or make_rules()
-    first, second, third, fourth = rules.apply(n, verb, key, name, asks)
-  end
+  n, at = n + 1, name_ends + 1
+  local ok, first, second, third, fourth = pcall(apply, n, verb - ZERO, key, name, ARGV[number(asks1, asks2)])
+  if not ok then first, second = failed(key, first) end
   reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = first, second, third, fourth
   size = size + (fourth and 4 or third and 3 or second and 2 or 1)
 end
 if rules then rules.save() end
-if high and high > us then call('SET', KEYS[1], high) end
+if high then call('SET', KEYS[1], high) end
 if #granted > 0 then rules.tell(reply, size) end
 return reply
 `;

@@ -28,6 +28,8 @@ export class WakeUps {
   readonly #channelPrefix: string;
   readonly #owners = new Map<string, Owner>();
   #ownersText: string | undefined;
+  /** The latest request that is held back until its owner listens. */
+  #heldBack: Promise<void> | undefined;
   #warned = false;
 
   constructor(connection: Connection, channelPrefix: string) {
@@ -70,9 +72,25 @@ export class WakeUps {
     };
   }
 
-  /** Undefined once an owner listens, or has been found unable to. */
+  /**
+   * When a request that waits may be sent: undefined for at once, which it is when its owner listens or has been found
+   * unable to.
+   *
+   * Nor may it overtake a request that is held back for another owner of this store. Over one server nobody could
+   * tell, because the first is not answered yet. But of several servers a majority answers for all: the second is
+   * then asked for when the first has been answered, and must not come first on a server that was slow to subscribe.
+   */
   ready(name: string): Promise<void> | undefined {
-    return this.#owners.get(name)?.ready;
+    const listening = this.#owners.get(name)?.ready;
+    if (listening === undefined && this.#heldBack === undefined) return undefined;
+    const turn = Promise.all([this.#heldBack, listening]).then(() => {
+      // Whoever asks in the same turn of the event loop still has to queue up behind this one.
+      setImmediate(() => {
+        if (this.#heldBack === turn) this.#heldBack = undefined;
+      });
+    });
+    this.#heldBack = turn;
+    return turn;
   }
 
   tell(name: string, ref: ClaimRef): void {

@@ -165,7 +165,7 @@ class Playing {
 
   async #playBatch(round: Round): Promise<void> {
     const { client, operations } = round;
-    const { answers, grants } = this.#machine.apply(operations, this.#us);
+    const { answers, grants } = this.#machine.apply(operations, this.#us, client);
     this.#played.push({ us: this.#us, round, answers });
     this.#countBatch(operations, answers);
     const own = (grant: Grant) => (OWNERS[client] as readonly string[]).includes(grant.owner);

@@ -84,23 +84,28 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "math.max(us, (high or tonumber(call('SET', KEYS[1], us, 'GET') or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
     replace: "math.max(us, last + 1)",
   },
   {
     name: "a fence ignores the time",
-    find: "math.max(us, (high or tonumber(call('SET', KEYS[1], us, 'GET') or 0)) + 1, last + 1)",
-    replace: "math.max((high or tonumber(call('SET', KEYS[1], us, 'GET') or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
+    replace: "math.max(high + 1, last + 1)",
   },
   {
     name: "the partition's fence is not kept",
-    find: "tonumber(call('SET', KEYS[1], us, 'GET') or 0)",
+    find: "if high then call('SET', KEYS[1], high) end",
+    replace: "",
+  },
+  {
+    name: "a server that has lost its fences does not learn of them from its clients",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
     replace: "tonumber(call('GET', KEYS[1]) or 0)",
   },
   {
-    name: "a fence above the time is not kept",
-    find: "if high and high > us then call('SET', KEYS[1], high) end",
-    replace: "",
+    name: "a client that has seen little makes the server forget",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
+    replace: "tonumber(ARGV[5])",
   },
   {
     name: "who learns of a grant from the answer is told once more",
