@@ -1,12 +1,14 @@
 /**
  * One claim of this client, from the first request to the end: asking, waiting, held, leaving, ended.
  *
- * It talks to the store through its client's heartbeat, and decides what every answer, failure and moment means. Two
+ * It talks to the store through its client's heartbeat, and decides what every answer, failure and moment means. Three
  * rules carry the safety of it all:
  *
  * - A held answer proves the lease until `expiresInMs` after its request was *sent*, less the drift of clocks, on this
  *   machine's monotonic clock. The store cannot give the key to anybody else before that. Past it the lease is lost,
  *   for good, whatever answer comes later.
+ * - A pushed grant proves it as well, until the end of the claim's life as the latest waiting answer told it, if its fence
+ *   is above the one that came with that answer: then the grant was made after it. See docs/decisions/0007.
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
@@ -100,7 +102,10 @@ export class LiveClaim {
   readonly #settings: LockSettings;
   #namedByCaller: boolean;
   #phase: Phase = "asking";
+  /** Until when the store surely keeps the claim. While it waits, that is not yet a lease. */
   #provenUntilMs = 0;
+  /** The highest fence of the key that was heard of while waiting. */
+  #waitedFence = 0n;
   #holdUntilMs = NEVER;
   /** When asking, waiting or leaving ends by itself. */
   #giveUpMs = NEVER;
@@ -110,6 +115,8 @@ export class LiveClaim {
   #attemptIsHeartbeat = false;
   /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
+  /** When the latest request was sent that has been answered. */
+  #heardOfMs = 0;
   /** When the latest grant was learnt of. */
   #heldSinceMs = 0;
   /** Since when the store has owed an answer, and how often it was asked since. */
@@ -308,6 +315,19 @@ export class LiveClaim {
     return { ...this.request, ttlMs: extendMs };
   }
 
+  /**
+   * A grant was pushed. Whether that makes it held: not when it may be an old one, or little is left of the claim's life,
+   * so that it needs a heartbeat at once anyway.
+   */
+  pushed(fence: bigint | undefined, nowMs: number): boolean {
+    if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
+    if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
+    this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);
+    this.#answered();
+    this.#keepHolding(this.#heardOfMs);
+    return true;
+  }
+
   renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
     // An answer from before the latest acquire says nothing about the claim which that one made.
     if (ref.token !== this.request.token || !this.alive || sentMs < this.#askedMs) return;
@@ -346,6 +366,15 @@ export class LiveClaim {
     );
   }
 
+  /** Of the claim that comes of this, nothing is known yet. */
+  #askAnew(): void {
+    this.#phase = "asking";
+    this.#provenUntilMs = 0;
+    this.#heardOfMs = 0;
+    this.#answered();
+    this.#ask(this.#now());
+  }
+
   #askAnswered(request: ClaimRequest, sentMs: number, nowMs: number, answer: AcquireAnswer): void {
     const current =
       request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving";
@@ -366,6 +395,10 @@ export class LiveClaim {
       return;
     }
     this.#answered();
+    this.#heardOfMs = Math.max(this.#heardOfMs, sentMs);
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, this.#provenBy(sentMs, answer.expiresInMs));
+    // biome-ignore lint/complexity/useMathMinMax: these are bigints.
+    this.#waitedFence = answer.fence > this.#waitedFence ? answer.fence : this.#waitedFence;
     if (this.#phase === "asking" && this.#startWaiting()) {
       this.#heartbeat.renew([this], nowMs);
       return;
@@ -427,7 +460,7 @@ export class LiveClaim {
         this.#retry(tooLateError(this.request.key));
         return;
       }
-      this.#hold(sentMs, nowMs, answer);
+      this.#hold(sentMs, nowMs, answer.fence, provenUntilMs);
     } else if (answer.fence > this.fence) {
       this.#supplanted();
       return;
@@ -436,7 +469,12 @@ export class LiveClaim {
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
-    this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
+    this.#keepHolding(sentMs);
+  }
+
+  /** The next heartbeat is due a while after the one that the lease was proven by. */
+  #keepHolding(heardOfMs: number): void {
+    this.#attemptMs = this.#wantsHeartbeats() ? heardOfMs + this.request.ttlMs / 3 : NEVER;
     this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
@@ -444,15 +482,15 @@ export class LiveClaim {
     this.#caller = undefined;
   }
 
-  #hold(sentMs: number, nowMs: number, answer: HeldAnswer): void {
+  #hold(sentMs: number, nowMs: number, fence: bigint, provenUntilMs: number): void {
     this.#leavePhase();
     this.#phase = "held";
     this.#heldSinceMs = nowMs;
     this.#heartbeat.stats.held++;
     this.#heartbeat.stats.granted++;
     this.#loss = undefined;
-    this.#provenUntilMs = 0;
-    this.fence = answer.fence;
+    this.#provenUntilMs = provenUntilMs;
+    this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
   }
@@ -476,9 +514,7 @@ export class LiveClaim {
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
-      this.#phase = "asking";
-      this.#answered();
-      this.#ask(this.#now());
+      this.#askAnew();
     }
   }
 
@@ -520,10 +556,8 @@ export class LiveClaim {
     this.#leavePhase();
     this.#freeName();
     this.request = { ...this.request, ...newClaimIds(), wait: true };
-    this.#phase = "asking";
     this.#giveUpMs = this.#holdUntilMs;
-    this.#answered();
-    this.#ask(this.#now());
+    this.#askAnew();
   }
 
   #watchLease(lease: object): void {

@@ -222,6 +222,7 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
     state: "waiting",
     expiresInMs: claim.expiresAtMs - turn.nowMs,
     retryInMs: retryAtMs - turn.nowMs,
+    fence: record.fence,
   };
 }
 

@@ -34,7 +34,7 @@ export function isSound(answer: AcquireAnswer | RenewAnswer | undefined): boolea
     case "held":
       return typeof answer.fence === "bigint" && answer.fence > 0n && isNumber(answer.expiresInMs);
     case "waiting":
-      return isNumber(answer.expiresInMs) && isNumber(answer.retryInMs);
+      return isNumber(answer.expiresInMs) && isNumber(answer.retryInMs) && typeof answer.fence === "bigint";
     case "refused":
     case "gone":
     case "failed":

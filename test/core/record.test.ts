@@ -379,6 +379,7 @@ suite("record: when a waiter should ask again", () => {
       state: "waiting",
       expiresInMs: 900,
       retryInMs: 200,
+      fence: 2n,
     });
   });
 
@@ -390,6 +391,7 @@ suite("record: when a waiter should ask again", () => {
       state: "waiting",
       expiresInMs: 900,
       retryInMs: 700,
+      fence: 1n,
     });
   });
 

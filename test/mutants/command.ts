@@ -16,7 +16,7 @@ const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 
 /** Enough to find what there is to find, and to be done in a few minutes. */
 const HISTORIES = 1_500;
-const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
+const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores/memory"];
 
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));

@@ -1,5 +1,6 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
+import type { GrantRef } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { foreignKey, mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
@@ -59,6 +60,10 @@ export class Reply {
   text(): string {
     return String(this.next());
   }
+
+  fence(): bigint {
+    return BigInt(this.next() as number | string);
+  }
 }
 
 /** Neither part can contain a line break. */
@@ -86,7 +91,7 @@ export interface BatchOptions {
   /** The owners whose grants come back in replies, as JSON. */
   owners(): string;
   /** Told of those. */
-  onGranted(owner: string, key: string, id: string): void;
+  onGranted(owner: string, ref: GrantRef): void;
 }
 
 export class Batch {
@@ -148,7 +153,7 @@ export class Batch {
       for (const operation of batch) this.#settle(operation, reply);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
-        this.#options.onGranted(reply.text(), key, reply.text());
+        this.#options.onGranted(reply.text(), { key, id: reply.text(), fence: reply.fence() });
       }
     } catch (error) {
       const mapped = mapError(error);

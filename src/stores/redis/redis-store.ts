@@ -22,6 +22,7 @@ import {
   type RenewRef,
   UNLIMITED,
   type Unsubscribe,
+  type WaitingAnswer,
 } from "../../core/index.ts";
 import { ACQUIRE, Batch, LOCK, LOOK, nameOf, RELEASE, RENEW, type Reply, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
@@ -94,7 +95,7 @@ class RedisStore implements QuorumMember {
           channelPrefix,
           maxWaiters,
           owners: () => this.#wakeUps.ownersText,
-          onGranted: (owner, key, id) => this.#wakeUps.tell(owner, { key, id }),
+          onGranted: (owner, ref) => this.#wakeUps.tell(owner, ref),
         }),
     );
   }
@@ -186,7 +187,7 @@ class RedisStore implements QuorumMember {
   }
 
   #noted<T extends AcquireAnswer | RenewAnswer>(key: string, answer: T): T {
-    if (answer.state === "held") this.#batchOf(key).saw(answer.fence);
+    if (answer.state === "held" || answer.state === "waiting") this.#batchOf(key).saw(answer.fence);
     return answer;
   }
 
@@ -265,23 +266,32 @@ function haveSameTerms(a: ClaimRequest, b: ClaimRequest): boolean {
 function acquireAnswer(reply: Reply): AcquireAnswer {
   const state = reply.number();
   if (state === 1) return heldAnswer(reply);
-  if (state === 2) return { state: "waiting", expiresInMs: reply.number(), retryInMs: reply.number() };
+  if (state === 2) return waitingAnswer(reply);
   return { state: "refused", reason: refusals[reply.number()] as RefusalReason };
 }
 
 function renewAnswer(reply: Reply): RenewAnswer {
   const state = reply.number();
   if (state === 1) return heldAnswer(reply);
-  if (state === 2) return { state: "waiting", expiresInMs: reply.number(), retryInMs: reply.number() };
+  if (state === 2) return waitingAnswer(reply);
   return state === 5 ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
 }
 
 function heldAnswer(reply: Reply): HeldAnswer {
   return {
     state: "held",
-    fence: BigInt(reply.next() as number | string),
+    fence: reply.fence(),
     acquiredAtMs: reply.number(),
     expiresInMs: reply.number(),
+  };
+}
+
+function waitingAnswer(reply: Reply): WaitingAnswer {
+  return {
+    state: "waiting",
+    expiresInMs: reply.number(),
+    retryInMs: reply.number(),
+    fence: reply.fence(),
   };
 }
 

@@ -23,9 +23,9 @@ import { withConstants } from "./script-constants.ts";
  * The operations are neither JSON nor an argument each, because taking those apart costs as much as all the rest.
  *
  * Replies one list: what each operation came to, one after the other, and then the grants to the owners of ARGV[1], each
- * as the number of an operation on the key, owner and id. What an operation comes to:
+ * as the number of an operation on the key, owner, id and fence. What an operation comes to:
  *   1, fence, acquiredAtMs, expiresInMs   held
- *   2, expiresInMs, retryInMs             waiting
+ *   2, expiresInMs, retryInMs, fence      waiting; the fence of the latest grant
  *   3, reason                             refused: 1 contended, 2 queue full, 3 id reused
  *   4                                     gone
  *   5, owner                              taken over by that owner
@@ -153,7 +153,7 @@ local function make_rules()
       leave_queue(record, head)
       stamp(record, head)
       hold(record, head)
-      if head[TOKEN] ~= asked then granted[#granted + 1] = { record, head[OWNER], head[ID] } end
+      if head[TOKEN] ~= asked then granted[#granted + 1] = { record, head[OWNER], head[ID], head[FENCE] } end
       head = head_of(record)
     end
   end
@@ -175,7 +175,7 @@ local function make_rules()
     local retry = tonumber(call('ZRANGE', record.held_key, 0, 0, 'WITHSCORES')[2])
     local head = head_of(record)
     if head[ID] ~= claim[ID] then retry = math.max(retry, head[EXPIRES]) end
-    return 2, claim[EXPIRES] - now, retry - now
+    return 2, claim[EXPIRES] - now, retry - now, record.fence
   end
 
   local function acquire_again(record, claim, token, wait, terms)
@@ -351,13 +351,14 @@ local function make_rules()
     local own = {}
     for _, owner in ipairs(cjson.decode(ARGV[1])) do own[owner] = true end
     for _, grant in ipairs(granted) do
-      local record, owner, id = grant[1], grant[2], grant[3]
+      local record, owner, id, fence = grant[1], grant[2], grant[3], grant[4]
       if own[owner] then
-        reply[size + 1], reply[size + 2], reply[size + 3] = record.n, owner, id
-        size = size + 3
+        reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = record.n, owner, id, fence
+        size = size + 4
       else
         -- A user may lack the right to it. What was done stays done, and the waiter learns of it at a heartbeat.
-        redis.pcall('PUBLISH', ARGV[4] .. owner, cjson.encode({ record.key, id }))
+        local message = cjson.encode({ record.key, id, string.format('%.0f', fence) })
+        redis.pcall('PUBLISH', ARGV[4] .. owner, message)
       end
     end
   end

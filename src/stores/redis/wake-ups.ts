@@ -1,5 +1,5 @@
 /** How a client learns that a waiting claim of its was granted: by the replies to itself, or by a channel of its own. */
-import type { ClaimRef, GrantListener, Unsubscribe } from "../../core/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import type { Subscription } from "./subscription.ts";
@@ -93,7 +93,7 @@ export class WakeUps {
     return turn;
   }
 
-  tell(name: string, ref: ClaimRef): void {
+  tell(name: string, ref: GrantRef): void {
     this.#owners.get(name)?.listener([ref]);
   }
 
@@ -148,7 +148,7 @@ export class WakeUps {
   }
 }
 
-function readMessage(message: string): ClaimRef {
-  const [key, id] = JSON.parse(message) as [string, string];
-  return { key, id };
+function readMessage(message: string): GrantRef {
+  const [key, id, fence] = JSON.parse(message) as [string, string, string];
+  return { key, id, fence: BigInt(fence) };
 }

@@ -120,7 +120,7 @@ class Playing {
       const store = redisStore(this.#client, { maxWaiters: history.maxWaiters[index]! });
       for (const owner of owners) {
         store.onGrant(owner, (refs) => {
-          for (const { key, id } of refs) this.#told.push({ key, id, owner });
+          for (const { key, id, fence = 0n } of refs) this.#told.push({ key, id, owner, fence });
         });
       }
       return store;
@@ -258,7 +258,7 @@ function reasonOf(error: unknown): string {
 }
 
 function inOrder(grants: readonly Grant[]): readonly string[] {
-  return grants.map(({ key, id, owner }) => JSON.stringify([key, id, owner])).sort();
+  return grants.map(({ key, id, owner, fence }) => JSON.stringify([key, id, owner, `${fence}`])).sort();
 }
 
 function equal(what: string, actual: unknown, expected: unknown): void {

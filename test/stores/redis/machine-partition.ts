@@ -23,6 +23,7 @@ export interface Grant {
   readonly key: string;
   readonly id: string;
   readonly owner: string;
+  readonly fence: bigint;
 }
 
 export interface BatchOutcome {
@@ -74,7 +75,9 @@ export class MachinePartition {
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
     const tell = (granted: readonly RecordClaim[]) => {
       for (const claim of granted) {
-        if (claim.token !== token) grants.push({ key, id: claim.id, owner: claim.owner });
+        if (claim.token !== token) {
+          grants.push({ key, id: claim.id, owner: claim.owner, fence: claim.fence });
+        }
       }
     };
     // Every operation begins with this. By itself, it shows claims as they were granted, before somebody else takes

@@ -113,6 +113,16 @@ export const scriptMutants: readonly ScriptMutant[] = [
     replace: "if true then",
   },
   {
+    name: "a waiter is told another fence than that of the latest grant",
+    find: "retry - now, record.fence",
+    replace: "retry - now, claim[FENCE]",
+  },
+  {
+    name: "a grant is published with another fence",
+    find: "string.format('%.0f', fence)",
+    replace: "string.format('%.0f', fence + 1)",
+  },
+  {
     name: "everybody's grants are told to whoever asked",
     find: "if own[owner] then",
     replace: "if true then",
