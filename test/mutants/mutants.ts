@@ -16,8 +16,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a claim lives one tick too long",
     file: record,
-    find: "next.expiresAtMs <= nowMs",
-    replace: "next.expiresAtMs < nowMs",
+    find: "next.expiresAtMs <= expiredMs",
+    replace: "next.expiresAtMs < expiredMs",
   },
   {
     name: "the head of the queue is granted without a look at the limit",
@@ -78,7 +78,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a lease that was taken over is free as soon as the taker lets go",
     file: record,
-    find: "ref.token !== undefined && claim.promisedUntilMs > turn.nowMs",
+    find: "ref.token !== undefined && claim.promisedUntilMs > turn.expiredMs",
     replace: "ref.token === NOBODY",
   },
   {

@@ -60,7 +60,7 @@ export class MachinePartition {
     const record = this.#records.get(key) ?? emptyRecord();
     this.#records.set(key, record);
     const stamp = BigInt(us) > this.#high ? BigInt(us) : this.#high + 1n;
-    const turn: Turn = { nowMs, stamp, granted: [] };
+    const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted: [] };
     // Whoever asks by this token has the answer to know it from.
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
     const tell = (granted: readonly RecordClaim[]) => {
