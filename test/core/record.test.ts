@@ -368,7 +368,11 @@ suite("record: renewal", () => {
   test("record: an administrator renews whoever holds the claim", () => {
     const key = createKey();
     key.acquire("a", { token: "secret" });
-    const answer = renew(key.record, { key: "k", id: "a" }, { nowMs: 1_000, expiredMs: 1_000, stamp: 0n, granted: [] });
+    const answer = renew(
+      key.record,
+      { key: "k", id: "a" },
+      { nowMs: 1_000, expiredMs: 1_000, stamp: 0n, granted: [] },
+    );
     expect(answer.state).toBe("held");
   });
 });

@@ -1,0 +1,16 @@
+export { type CasStoreOptions, casStore } from "./cas-store.ts";
+export type {
+  CasDriver,
+  Change,
+  ChangeResult,
+  DriverLimits,
+  ListedRecord,
+  ListReply,
+  ReadReply,
+  StoredRecord,
+  SwapBatch,
+  SwapReply,
+  Timed,
+  Version,
+  Wake,
+} from "./driver.ts";
