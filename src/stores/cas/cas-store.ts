@@ -65,6 +65,11 @@ export interface CasStoreOptions {
 
 const MIB = 1_048_576;
 
+/** How long the server's time is reckoned with after it was last heard. */
+const MAX_SAMPLE_AGE_MS = 60_000;
+/** The same where the server does not object if its clock was set meanwhile. */
+const MAX_UNCHECKED_AGE_MS = 5_000;
+
 /**
  * A store over any database that can compare and swap one value per key, through a driver. docs/stores/writing-a-store.md
  * tells how to write one.
@@ -97,8 +102,10 @@ class CasStore implements Store {
     this.durability = driver.durability;
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
-    this.#time = new ServerTime(checkDrift(options.clockDrift ?? 0.001));
-    this.#sweeper = new Sweeper(driver, this.#clock, keepIdleMs);
+    const drift = checkDrift(options.clockDrift ?? 0.001);
+    this.#time = new ServerTime(drift, driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
+    this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
     this.#wakeUps = new WakeUps({
       driver,
       clock: this.#clock,

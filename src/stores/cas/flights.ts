@@ -62,6 +62,7 @@ export class Flights {
   readonly #options: FlightOptions;
   readonly #lanes = new Map<string, Lane>();
   readonly #cache: RecordCache;
+  #forgetFrom: number;
   #ready: Lane[] = [];
   #underWay = 0;
   #aside = 0;
@@ -73,6 +74,7 @@ export class Flights {
   constructor(options: FlightOptions) {
     this.#options = options;
     this.#cache = new RecordCache(options.cachedKeys);
+    this.#forgetFrom = options.cachedKeys;
   }
 
   ask<A>(key: string, asked: Asked): Promise<A> {
@@ -118,7 +120,7 @@ export class Flights {
     if (lane === undefined) {
       lane = new Lane(key);
       this.#lanes.set(key, lane);
-      if (this.#lanes.size > 2 * this.#options.cachedKeys) this.#forgetLanes();
+      if (this.#lanes.size > this.#forgetFrom) this.#forgetLanes();
     }
     return lane;
   }
@@ -126,6 +128,7 @@ export class Flights {
   /** A lane without anything to do is kept for its pace; that is worth no more than what is known of its key. */
   #forgetLanes(): void {
     for (const [key, lane] of this.#lanes) if (!lane.isActive) this.#lanes.delete(key);
+    this.#forgetFrom = Math.max(this.#options.cachedKeys, 2 * this.#lanes.size);
   }
 
   /** Lets a lane take the next flight, or the one after its pause. */
@@ -188,7 +191,7 @@ export class Flights {
         time.add(reply.nowMs, sentMs, clock.monotonicMs());
         for (const [index, { lane, operations }] of asked.entries()) {
           lane.land();
-          this.#reconsider(lane, operations, reply.records[index]);
+          if (this.#learn(lane, operations, reply.records[index])) lane.putBack(operations);
         }
       },
       (error) => {
@@ -198,7 +201,7 @@ export class Flights {
         }
       },
     );
-    for (const { lane } of asked) this.#board(lane.key);
+    this.#boardAgain(asked);
   }
 
   async #swap(passengers: readonly Passenger[], bounds: TimeBounds, sentMs: number): Promise<void> {
@@ -216,7 +219,14 @@ export class Flights {
         }
       },
     );
-    for (const { lane } of passengers) this.#board(lane.key);
+    this.#boardAgain(passengers);
+  }
+
+  #boardAgain(landed: readonly { readonly lane: Lane }[]): void {
+    for (const { lane } of landed) {
+      if (this.#closed === undefined) this.#board(lane.key);
+      else lane.rejectPending(this.#closed);
+    }
   }
 
   /** Counts the flight, and bounds the time for which its answer is waited for. */
@@ -284,7 +294,9 @@ export class Flights {
         return;
       case "conflict":
         lane.lost(nowMs, tookMs, random());
-        this.#reconsider(lane, operations, result.current);
+        if (this.#learn(lane, operations, result.current)) {
+          this.#tryAgain(lane, operations, "others kept changing the record");
+        }
         return;
       case "untimely":
         this.#tryAgain(lane, operations, "its clock does not agree with what it said before");
@@ -317,18 +329,16 @@ export class Flights {
     resolve(answer);
   }
 
-  /** The guess was wrong, or there was none: here is what the server has. */
-  #reconsider(lane: Lane, operations: readonly Operation[], current: StoredRecord | undefined): void {
-    let known: Known;
+  /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */
+  #learn(lane: Lane, operations: readonly Operation[], current: StoredRecord | undefined): boolean {
     try {
-      known = knownFrom(current, lane.key);
+      this.#cache.put(lane.key, knownFrom(current, lane.key));
+      return true;
     } catch (error) {
-      // It cannot be read, and is left as it is. Other keys of the flight are none the worse for it.
+      // The record is left as it is. Other keys of the flight are none the worse for it.
       for (const operation of operations) operation.reject(HoldfastError.from(error, lane.key));
-      return;
+      return false;
     }
-    this.#cache.put(lane.key, known);
-    this.#tryAgain(lane, operations, "others kept changing the record");
   }
 
   /** Nothing was written, so the operations can simply go again, until they have had their time. */
@@ -336,9 +346,8 @@ export class Flights {
     const { clock, giveUpMs, driver } = this.#options;
     const sinceMs = clock.monotonicMs() - giveUpMs;
     const left = operations.filter((operation) => {
-      if (this.#closed !== undefined) operation.reject(this.#closed);
-      else if (operation.sinceMs <= sinceMs) operation.reject(tiredOf(lane.key, driver.name, giveUpMs, why));
-      else return true;
+      if (operation.sinceMs > sinceMs) return true;
+      operation.reject(tiredOf(lane.key, driver.name, giveUpMs, why));
       return false;
     });
     lane.putBack(left);

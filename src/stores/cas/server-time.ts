@@ -27,16 +27,19 @@ interface Sample {
 /** Servers may round their time down to whole milliseconds. */
 const TICK_MS = 1;
 
-/** A sample that is older than this is not relied upon: another may be as good as a swap that has to be repeated. */
-const MAX_AGE_MS = 60_000;
+/** Bounds that are wider than this are not relied upon, unless the sample is so fresh that another would be no better. */
+const WIDE_MS = 250;
+const FRESH_MS = 1_000;
 
 export class ServerTime {
   readonly #drift: number;
+  readonly #maxAgeMs: number;
   #sample: Sample | undefined;
 
   /** The drift is by how much, as a fraction, the rates of the two clocks may differ. */
-  constructor(drift: number) {
+  constructor(drift: number, maxAgeMs: number) {
     this.#drift = drift;
+    this.#maxAgeMs = maxAgeMs;
   }
 
   /** Learns from a reply, by this process's monotonic clock. */
@@ -55,8 +58,10 @@ export class ServerTime {
   /** Undefined where a sample has to be taken first. */
   at(nowMs: number): TimeBounds | undefined {
     const sample = this.#sample;
-    if (sample === undefined || nowMs - sample.sentMs > MAX_AGE_MS) return undefined;
+    if (sample === undefined) return undefined;
+    const ageMs = nowMs - sample.receivedMs;
     const { low, high } = this.#bounds(sample, nowMs);
+    if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
     return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
   }
 

@@ -6,7 +6,6 @@
  * crashed as well, and where nobody does, nothing grows.
  */
 import type { Clock, Timer } from "../../core/index.ts";
-import type { CasDriver } from "./driver.ts";
 
 /** Records in one sweep, so that none holds up others for long. */
 const SWEPT_AT_ONCE = 1_000;
@@ -14,7 +13,7 @@ const SWEPT_AT_ONCE = 1_000;
 const NEXT_MS = 1_000;
 
 export class Sweeper {
-  readonly #driver: CasDriver;
+  readonly #sweepSome: ((limit: number) => Promise<number>) | undefined;
   readonly #clock: Clock;
   readonly #afterMs: number;
   #timer: Timer | undefined;
@@ -23,8 +22,8 @@ export class Sweeper {
   #closed = false;
 
   /** Sweeps so long after there was something to be swept. */
-  constructor(driver: CasDriver, clock: Clock, afterMs: number) {
-    this.#driver = driver;
+  constructor(sweepSome: ((limit: number) => Promise<number>) | undefined, clock: Clock, afterMs: number) {
+    this.#sweepSome = sweepSome;
     this.#clock = clock;
     this.#afterMs = afterMs;
   }
@@ -41,7 +40,7 @@ export class Sweeper {
   }
 
   #schedule(delayMs: number): void {
-    if (this.#closed || this.#driver.sweep === undefined || this.#timer !== undefined || this.#isSweeping)
+    if (this.#closed || this.#sweepSome === undefined || this.#timer !== undefined || this.#isSweeping)
       return;
     this.#timer = this.#clock.setTimer(delayMs, () => {
       this.#timer = undefined;
@@ -61,7 +60,7 @@ export class Sweeper {
   /** Undefined where it failed: an outage is told to whoever asks for something, and the next sweep does as well. */
   async #ask(): Promise<number | undefined> {
     try {
-      return await this.#driver.sweep?.(SWEPT_AT_ONCE);
+      return await this.#sweepSome?.(SWEPT_AT_ONCE);
     } catch {
       return undefined;
     }

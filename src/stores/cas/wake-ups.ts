@@ -36,6 +36,8 @@ interface Owner {
   retryMs: number;
   retry: Timer | undefined;
   end: (() => void) | undefined;
+  /** Lets those go on who wait for it to be ready. */
+  settle: () => void;
   ended: boolean;
 }
 
@@ -86,6 +88,7 @@ export class WakeUps {
       retryMs: FIRST_RETRY_MS,
       retry: undefined,
       end: undefined,
+      settle: () => {},
       ended: false,
     };
     this.#owners.set(name, owner);
@@ -172,18 +175,18 @@ export class WakeUps {
 
   #untilListening(owner: Owner): Promise<void> {
     return new Promise((resolve) => {
-      const timer = this.#options.clock.setTimer(READY_MS, () => settle());
+      const timer = this.#options.clock.setTimer(READY_MS, () => owner.settle());
       timer.keepAlive(true);
-      const settle = () => {
+      owner.settle = () => {
         timer.cancel();
         owner.ready = undefined;
         resolve();
       };
-      this.#subscribe(owner, settle);
+      this.#subscribe(owner);
     });
   }
 
-  #subscribe(owner: Owner, settle: () => void): void {
+  #subscribe(owner: Owner): void {
     const { driver, clock } = this.#options;
     const onWake = (key: string, id: string) => {
       if (owner.ended) return;
@@ -194,17 +197,17 @@ export class WakeUps {
     const listening = (async () => driver.listen?.(owner.name, onWake))();
     listening.then(
       (end) => {
-        owner.listening = end !== undefined;
+        owner.listening = true;
         if (owner.ended) end?.();
         else owner.end = end;
-        settle();
+        owner.settle();
       },
       () => {
-        settle();
+        owner.settle();
         if (owner.ended) return;
         // Meanwhile its keys are looked at again now and then.
         this.#schedulePoll();
-        owner.retry = clock.setTimer(owner.retryMs, () => this.#subscribe(owner, settle));
+        owner.retry = clock.setTimer(owner.retryMs, () => this.#subscribe(owner));
         owner.retryMs = Math.min(2 * owner.retryMs, MAX_RETRY_MS);
       },
     );
@@ -213,6 +216,7 @@ export class WakeUps {
   #end(owner: Owner): void {
     owner.ended = true;
     owner.retry?.cancel();
+    owner.settle();
     owner.end?.();
     owner.end = undefined;
   }
