@@ -10,11 +10,12 @@
  */
 import type { HoldfastError } from "../../core/index.ts";
 import type { Operation } from "./operation.ts";
+import type { Known } from "./record-cache.ts";
 
 /** After so many losses in a row, the next attempt waits. */
 const FREE_LOSSES = 2;
 /** The longest that it waits, in round trips. */
-const MAX_WAIT_TRIPS = 8;
+const MAX_WAIT_TRIPS = 4;
 /** For how long a process that has met others counts on meeting them again. */
 const MET_MS = 1_000;
 /** After so long without a gap, a key is left alone for at least this, and up to twice this. */
@@ -26,6 +27,8 @@ const BREATH_MS = 5;
 export class Lane {
   readonly key: string;
   pending: Operation[] = [];
+  /** What the server has just said that it has, for the next attempt. */
+  known: Known | undefined;
   inFlight = false;
   /** Whether it stands in line for a flight, or pauses before that. */
   isQueued = false;
