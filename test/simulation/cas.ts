@@ -1,5 +1,5 @@
 /** Compare-and-swap stores in the simulation: every client has a store of its own, and they share a database. */
-import type { ClaimStatus, KeyStatus, Store } from "holdfast";
+import type { ClaimStatus, KeyStatus, LockRecord, Store } from "holdfast";
 import { StoreUnavailableError } from "holdfast";
 import { type CasDriver, type CasStoreOptions, casStore, type SwapBatch, type SwapReply } from "holdfast/cas";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
@@ -45,16 +45,20 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
     store: open(mapDriver(database), server),
     storeOf: (client) => open(distantDriver(world, client, server, mapDriver(database), pushes), client),
     onGrant: () => () => {},
-    all: async () => [...database.rows].map(([key, { text }]) => show(key, text, nowMs())),
+    all: async () => [...database.rows].map(([key, row]) => show(key, row, nowMs())),
     restart() {
       if (random.chance(0.5)) stepMs -= random.between(0, (MAX_STEP_MS + stepMs) / 2);
     },
   };
 }
 
+const records = new WeakMap<object, LockRecord>();
+
 /** All claims that the record has. Those whose time is up are there until somebody drops them, and may be renewed. */
-function show(key: string, text: string, nowMs: number): KeyStatus {
-  const record = decodeRecord(text, key);
+function show(key: string, row: { readonly text: string }, nowMs: number): KeyStatus {
+  // A row is never changed, only replaced, and is looked at after every event.
+  const record = records.get(row) ?? decodeRecord(row.text, key);
+  records.set(row, record);
   const status = describe(record, key, 0, 1_000);
   const tokens = new Map([...record.held, ...record.queue].map((claim) => [claim.id, claim.token]));
   // The token is shown as the info, of which there is none: one swap may remove a claim and add it anew.

@@ -17,6 +17,8 @@ interface Known {
   readonly fence: bigint | undefined;
   /** Where it changes, the claim was taken over, or has left and come back. */
   readonly info: string;
+  /** When that was, lately. */
+  readonly changedAtStep: number;
 }
 
 /** For how long a client may believe in what was taken away: until the lease would have ended by itself. */
@@ -121,9 +123,18 @@ export class Checks {
         : (nowMs < known.aliveUntilMs && info === known.info) || isSameGrant
           ? known.arrivedAtStep
           : Number.NaN;
+    const changedAtStep = known?.info === info ? known.changedAtStep : steps;
     const aliveUntilMs = nowMs + claim.expiresInMs * 0.98 - 1;
     const expiredFromMs = this.lingering ? Number.POSITIVE_INFINITY : nowMs + claim.expiresInMs * 1.02 + 1;
-    this.#claims.set(name, { arrivedAtStep, priority, aliveUntilMs, expiredFromMs, fence, info });
+    this.#claims.set(name, {
+      arrivedAtStep,
+      priority,
+      aliveUntilMs,
+      expiredFromMs,
+      fence,
+      info,
+      changedAtStep,
+    });
   }
 
   /** Nobody was granted while somebody waited who had been there before, or has a higher priority. */
@@ -137,6 +148,7 @@ export class Checks {
         const otherName = `${status.key} ${other.id}`;
         const waiter = this.#claims.get(otherName);
         if (waiter === undefined || !this.#waiting.has(otherName) || !waitingNow.has(otherName)) continue;
+        if (waiter.changedAtStep === this.#world.steps) continue;
         const overtaken =
           waiter.priority > granted.priority ||
           (waiter.priority === granted.priority && waiter.arrivedAtStep < granted.arrivedAtStep);
