@@ -83,8 +83,16 @@ export interface LockRecord {
 
 /** The circumstances of one operation, and what it caused besides its answer. */
 export interface Turn {
-  /** The store's time. Expiry is decided by it alone. */
+  /**
+   * The store's time; where that is known only within bounds, the latest that it can be. Lives are counted from it, so
+   * that nobody's ends before its owner has counted to the end.
+   */
   readonly nowMs: number;
+  /**
+   * What ends at this time or before it has expired. The store's time as well; where that is known only within bounds,
+   * the earliest that it can be, so that nobody is dropped early.
+   */
+  readonly expiredMs: number;
   /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
   readonly stamp: bigint;
   /** Collects the claims that were granted, the asking one included, for their owners to be told afterwards. */
@@ -174,7 +182,7 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   settle(record, turn);
   const claim = findClaim(record, ref.id);
   if (claim === undefined || !isOwn(claim, ref)) return false;
-  if (ref.token !== undefined && claim.promisedUntilMs > turn.nowMs) {
+  if (ref.token !== undefined && claim.promisedUntilMs > turn.expiredMs) {
     forsake(record, claim);
   } else {
     removeClaim(record, claim);
@@ -185,8 +193,8 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
 
 /** Drops what has expired and grants what can be granted. */
 export function settle(record: LockRecord, turn: Turn): void {
-  dropExpired(record, record.held, turn.nowMs);
-  dropExpired(record, record.waiting, turn.nowMs);
+  dropExpired(record, record.held, turn.expiredMs);
+  dropExpired(record, record.waiting, turn.expiredMs);
   grantHead(record, turn);
 }
 
@@ -221,7 +229,7 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
   return {
     state: "waiting",
     expiresInMs: claim.expiresAtMs - turn.nowMs,
-    retryInMs: retryAtMs - turn.nowMs,
+    retryInMs: retryAtMs - turn.expiredMs,
     fence: record.fence,
   };
 }
@@ -326,8 +334,8 @@ function forsake(record: LockRecord, claim: RecordClaim): void {
   heapUpdate(record.held, claim, byExpiry);
 }
 
-function dropExpired(record: LockRecord, heap: RecordClaim[], nowMs: number): void {
-  for (let next = heap[0]; next !== undefined && next.expiresAtMs <= nowMs; next = heap[0]) {
+function dropExpired(record: LockRecord, heap: RecordClaim[], expiredMs: number): void {
+  for (let next = heap[0]; next !== undefined && next.expiresAtMs <= expiredMs; next = heap[0]) {
     removeClaim(record, next);
   }
 }

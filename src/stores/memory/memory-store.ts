@@ -90,7 +90,7 @@ class MemoryStore implements QuorumMember {
   readonly #listeners = new Map<string, Listener>();
   #lastStamp = 0;
   /** The present turn. There is only ever one, so it is made once. */
-  readonly #turn = { nowMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
+  readonly #turn = { nowMs: 0, expiredMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -213,6 +213,7 @@ class MemoryStore implements QuorumMember {
     // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
     this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));
     this.#turn.nowMs = Math.floor(now);
+    this.#turn.expiredMs = this.#turn.nowMs;
     this.#turn.stamp = BigInt(this.#lastStamp);
     return this.#turn;
   }

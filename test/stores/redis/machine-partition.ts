@@ -70,7 +70,7 @@ export class MachinePartition {
     this.#records.set(key, record);
     const high = mark > this.#high ? mark : this.#high;
     const stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
-    const turn: Turn = { nowMs, stamp, granted: [] };
+    const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted: [] };
     // Whoever asks by this token has the answer to know it from.
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
     const tell = (granted: readonly RecordClaim[]) => {
