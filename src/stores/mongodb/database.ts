@@ -14,7 +14,10 @@ export interface MongodbDatabase {
 export interface MongodbCollection {
   readonly collectionName: string;
   readonly db: MongodbDatabase;
-  find(filter: Record<string, unknown>, options?: Record<string, unknown>): { toArray(): Promise<Document[]> };
+  find(
+    filter: Record<string, unknown>,
+    options?: Record<string, unknown>,
+  ): { toArray(): Promise<Document[]> };
   watch(pipeline: Record<string, unknown>[], options?: Record<string, unknown>): MongodbChangeStream;
 }
 
@@ -78,7 +81,12 @@ function recordsOf(database: MongodbDatabase, name: string): Records {
     namespace: `${database.databaseName}.${name}`,
     command: (command) => database.command(command as Record<string, unknown>, commandOptions),
     find({ filter, ...query }) {
-      const options = { ...query, ...commandOptions, batchSize: query.limit, readConcern: { level: "local" } };
+      const options = {
+        ...query,
+        ...commandOptions,
+        batchSize: query.limit,
+        readConcern: { level: "local" },
+      };
       return database
         .collection(name)
         .find(filter as Record<string, unknown>, options)

@@ -60,7 +60,13 @@ export class MongodbDriver implements CasDriver {
   async read(keys: readonly string[]): Promise<ReadReply> {
     return this.#ask(async (server) => {
       const [nowMs, found] = await Promise.all([this.#time(server), this.#find(keys)]);
-      return { nowMs, records: keys.map((key) => readDocument(found.get(key), key)) };
+      const isAlone = keys.length === 1;
+      const records = keys.map((key) => {
+        const document = found.get(key);
+        // One that is somebody else's must not fail the others. A swap of its key will say so.
+        return isAlone || isRecord(document) ? readDocument(document, key) : undefined;
+      });
+      return { nowMs, records };
     });
   }
 
@@ -95,7 +101,7 @@ export class MongodbDriver implements CasDriver {
       ]);
       const records = found.map((document) => {
         const key = String(document["_id"]);
-        return { key, text: textOf(document, key) };
+        return { key, text: readDocument(document, key)?.text ?? "" };
       });
       return { nowMs, records };
     });
@@ -115,7 +121,10 @@ export class MongodbDriver implements CasDriver {
   async listen(owner: string, onWake: (key: string, id: string) => void): Promise<() => void> {
     return this.#ask((server) => {
       if (server.replicated) return this.#wakeStream.listen(owner, onWake);
-      throw new HoldfastError("UNSUPPORTED", "A server that is not part of a replica set has no change stream.");
+      throw new HoldfastError(
+        "UNSUPPORTED",
+        "A server that is not part of a replica set has no change stream.",
+      );
     });
   }
 
@@ -146,7 +155,7 @@ export class MongodbDriver implements CasDriver {
     const { checksTime, replicated: streams } = server;
     const terms = { checksTime, streams, timeoutMs: this.#timeoutMs };
     const reply = await this.#records.command(updateCommand(this.#records, statements, batch, terms));
-    return refusedOf(reply, statements.length);
+    return refusedOf(reply, statements);
   }
 
   async #find(keys: readonly string[]): Promise<ReadonlyMap<unknown, Document>> {
@@ -163,7 +172,8 @@ function isAboutNothing({ expected, text }: Change): boolean {
 
 /** Undefined where the change was refused, and a look has to tell why. */
 function resultOf(change: Change, version: string, code: number | undefined): ChangeResult | undefined {
-  if (code === undefined) return change.text === undefined ? { state: "same" } : { state: "swapped", version };
+  if (code === undefined)
+    return change.text === undefined ? { state: "same" } : { state: "swapped", version };
   if (refusals.has(code)) return undefined;
   return { state: "failed", error: mapError(Object.assign(new Error("The change was refused."), { code })) };
 }
@@ -181,21 +191,14 @@ function compare(change: Change, document: Document | undefined): ChangeResult {
 }
 
 function readDocument(document: Document | undefined, key: string): StoredRecord | undefined {
-  if (document === undefined) return undefined;
-  const { version } = document;
-  if (typeof version !== "string" || version === "") throw strange(key);
-  return { version, text: textOf(document, key) };
-}
-
-function textOf({ text }: Document, key: string): string {
-  if (typeof text !== "string") throw strange(key);
-  return text;
-}
-
-function strange(key: string): HoldfastError {
-  return new HoldfastError(
+  if (document === undefined || isRecord(document)) return document;
+  throw new HoldfastError(
     "STORE_FAILURE",
     `The document of "${key}" holds something else than Holdfast wrote. Give the store a collection of its own.`,
     { key },
   );
+}
+
+function isRecord(document: Document | undefined): document is Document & StoredRecord {
+  return typeof document?.["version"] === "string" && typeof document["text"] === "string";
 }

@@ -25,12 +25,6 @@ const NO_VERSION = "";
 /** What a refused statement of a batch is answered with: an _id that is there, or one that would have changed. */
 export const refusals: ReadonlySet<number> = new Set([11_000, 66]);
 
-export interface RecordDocument {
-  readonly _id: string;
-  readonly version: string;
-  readonly text: string;
-}
-
 /** What the server can do, and what it is to do. */
 export interface WriteTerms {
   /** Whether statements compare the server's time. */
@@ -117,7 +111,7 @@ export function listQuery(prefix: string, after: string | undefined, limit: numb
   const from = after === undefined || after < prefix ? { $gte: prefix } : { $gt: after };
   return {
     filter: { _id: end === undefined ? from : { ...from, $lt: end }, idle: false },
-    projection: { text: 1 },
+    projection: { version: 1, text: 1 },
     sort: { _id: 1 },
     limit,
   };
