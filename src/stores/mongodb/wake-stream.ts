@@ -18,6 +18,7 @@ export class WakeStream {
   #open: OpenStream | undefined;
   /** Openings follow one another, so that the latest one knows all owners. */
   #opening: Promise<unknown> = Promise.resolve();
+  #retry: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(records: Records) {
@@ -44,16 +45,15 @@ export class WakeStream {
   async close(): Promise<void> {
     this.#closed = true;
     this.#listeners.clear();
+    clearTimeout(this.#retry);
     await this.#opening.catch(() => {});
     await this.#stop();
   }
 
   /** Opens a stream that hears all owners, from where the one before has come to. */
   #reopen(): Promise<void> {
-    const opening = this.#opening.then(
-      () => this.#openNext(),
-      () => this.#openNext(),
-    );
+    const next = () => this.#openNext();
+    const opening = this.#opening.then(next, next);
     this.#opening = opening;
     return opening;
   }
@@ -61,28 +61,36 @@ export class WakeStream {
   async #openNext(): Promise<void> {
     if (this.#closed || this.#listeners.size === 0) return;
     const before = this.#open;
-    const next = new OpenStream(this.#records, [...this.#listeners.keys()], before?.resumeToken, {
-      onChange: (change) => this.#tell(change),
-      onBroken: () => void this.#mend(next, FIRST_RETRY_MS),
-    });
-    await next.start();
-    this.#open = next;
+    this.#open = await this.#openAfter(before?.resumeToken);
     await before?.end();
-    if (this.#closed) await this.#stop();
+    if (this.#closed || this.#listeners.size === 0) await this.#stop();
+  }
+
+  async #openAfter(token: unknown): Promise<OpenStream> {
+    const stream = new OpenStream(this.#records, [...this.#listeners.keys()], token, {
+      onChange: (change) => this.#tell(change),
+      onBroken: () => this.#mend(stream, FIRST_RETRY_MS),
+    });
+    try {
+      await stream.start();
+      return stream;
+    } catch (error) {
+      // Where the one before ended may be too long ago for the server to remember.
+      if (token === undefined) throw error;
+      return this.#openAfter(undefined);
+    }
   }
 
   /** Opens another in place of one that has broken, as long as somebody listens. */
-  async #mend(broken: OpenStream, delayMs: number): Promise<void> {
-    if (this.#open !== broken) return;
-    await pause(delayMs);
-    if (this.#open !== broken || this.#closed || this.#listeners.size === 0) return;
-    try {
-      await this.#reopen();
-    } catch {
-      // Where the stream ended may be too long ago for the server to remember.
-      broken.forgetToken();
-      void this.#mend(broken, Math.min(2 * delayMs, MAX_RETRY_MS));
-    }
+  #mend(broken: OpenStream, delayMs: number): void {
+    const isNeeded = () => this.#open === broken && !this.#closed && this.#listeners.size > 0;
+    if (!isNeeded()) return;
+    this.#retry = setTimeout(() => {
+      if (!isNeeded()) return;
+      this.#reopen().catch(() => this.#mend(broken, Math.min(2 * delayMs, MAX_RETRY_MS)));
+    }, delayMs);
+    // Whoever waits for a grant has heartbeats besides.
+    this.#retry.unref();
   }
 
   async #stop(): Promise<void> {
@@ -128,10 +136,6 @@ class OpenStream {
 
   get resumeToken(): unknown {
     return this.#token;
-  }
-
-  forgetToken(): void {
-    this.#token = undefined;
   }
 
   /** Resolves when the server has opened the stream. */
@@ -199,8 +203,4 @@ export function readWakes(text: unknown): readonly (readonly [owner: string, id:
   } catch {
     return [];
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms).unref());
 }
