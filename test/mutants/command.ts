@@ -20,7 +20,7 @@ const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
 
 /** The same for compare-and-swap stores. */
 const CAS_HISTORIES = 300;
-const CAS_SUITES = ["test/contract/cas.test.ts", "test/stores/cas"];
+const CAS_SUITES = ["test/stores/cas"];
 
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
