@@ -111,7 +111,8 @@ export interface CasDriver {
   readonly durability: Durability;
   /**
    * Whether `swap` compares the server's time with the batch's, atomically with the change. Without that, a change that is
-   * held up on its way, or that was decided by another server's clock, is made all the same.
+   * held up on its way, or that was decided by another server's clock, is made all the same. May be false until the first
+   * request has shown what the server can do.
    */
   readonly checksTime: boolean;
   readonly limits?: DriverLimits;
