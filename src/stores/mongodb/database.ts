@@ -10,7 +10,7 @@ export interface MongodbDatabase {
   collection(name: string): Omit<MongodbCollection, "db">;
 }
 
-/** A `Collection` of the `mongodb` driver, 6.9 or newer: earlier ones do not tell their database. */
+/** A `Collection` of the `mongodb` driver that tells its database, as those of the first versions of 6 do not. */
 export interface MongodbCollection {
   readonly collectionName: string;
   readonly db: MongodbDatabase;
