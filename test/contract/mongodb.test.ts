@@ -26,7 +26,8 @@ describe.skipIf(server === undefined)("mongodb", () => {
 
   const harness: StoreHarness = {
     name: "the store",
-    tickMs: 30,
+    // The server is a Java program that has just started, and shares the machine with other tests.
+    tickMs: 50,
     async open(options) {
       const stores: Store[] = [];
       return {
