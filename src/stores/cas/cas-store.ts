@@ -103,7 +103,9 @@ class CasStore implements Store {
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
     const drift = checkDrift(options.clockDrift ?? 0.001);
-    this.#time = new ServerTime(drift, driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    // Asked anew each time: a driver may know what its server can do only after its first use.
+    const maxAgeMs = () => (driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    this.#time = new ServerTime(drift, maxAgeMs);
     const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
     this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
     this.#wakeUps = new WakeUps({

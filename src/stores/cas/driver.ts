@@ -103,7 +103,7 @@ export interface ListReply extends Timed {
 export interface DriverLimits {
   /** Changes in a batch, or keys in a read. Default 256. */
   readonly changes?: number;
-  /** Bytes of text in a batch, unless one record alone has more. Default 1 MiB. */
+  /** Bytes of text after which a batch takes no further change, so it may have one record more. Default 1 MiB. */
   readonly batchBytes?: number;
   /** Bytes of one record. Default 1 MiB. */
   readonly recordBytes?: number;
@@ -116,7 +116,8 @@ export interface CasDriver {
   readonly durability: Durability;
   /**
    * Whether `swap` compares the server's time with the batch's, atomically with the change. Without that, a change that is
-   * held up on its way, or that was decided by another server's clock, is made all the same.
+   * held up on its way, or that was decided by another server's clock, is made all the same. May be false until the first
+   * request has shown what the server can do.
    */
   readonly checksTime: boolean;
   readonly limits?: DriverLimits;

@@ -46,7 +46,9 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
   return {
     name: near.name,
     durability: near.durability,
-    checksTime: near.checksTime,
+    get checksTime() {
+      return near.checksTime;
+    },
     ...(near.limits === undefined ? {} : { limits: near.limits }),
     read: (keys) => travel("read", () => near.read(keys)),
     swap: (batch) => travel("swap", () => near.swap(batch), batch),

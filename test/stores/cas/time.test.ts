@@ -104,7 +104,7 @@ test("cas: after a long silence the time is asked for again", async () => {
 });
 
 test("server time: the bounds hold the true time and move apart with the drift", () => {
-  const time = new ServerTime(0.01, 60_000);
+  const time = new ServerTime(0.01, () => 60_000);
   expect(time.at(0)).toBeUndefined();
   time.add(1_000_000, 100, 120);
   expect(time.at(120)).toEqual({ lowMs: 1_000_000, highMs: 1_000_022 });
@@ -113,7 +113,7 @@ test("server time: the bounds hold the true time and move apart with the drift",
 });
 
 test("server time: the narrowest sample counts, until it contradicts a later one", () => {
-  const time = new ServerTime(0, 60_000);
+  const time = new ServerTime(0, () => 60_000);
   time.add(1_000, 0, 10);
   time.add(1_100, 100, 150);
   expect(time.at(150)).toEqual({ lowMs: 1_140, highMs: 1_151 });
@@ -127,7 +127,7 @@ test("server time: the narrowest sample counts, until it contradicts a later one
 });
 
 test("server time: bounds that have become wide are not used, unless they are fresh", () => {
-  const time = new ServerTime(0.1, 60_000);
+  const time = new ServerTime(0.1, () => 60_000);
   time.add(0, 0, 400);
   expect(time.at(500)).toBeDefined();
   expect(time.at(1_500)).toBeUndefined();
