@@ -20,6 +20,7 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
   "src/stores/*": { folders: ["src/core"], packages: [] },
   // Redlock is made of Redis stores.
   "src/stores/redlock": { folders: ["src/core", "src/stores/redis"], packages: [] },
+  "src/stores/mysql": { folders: ["src/core", "src/stores/cas"], packages: [] },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
   src: { folders: ["src/core", "src/stores/*"], packages: [] },
 };
