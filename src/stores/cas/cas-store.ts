@@ -222,8 +222,12 @@ class CasStore implements Store {
 
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
-    const sentMs = this.#clock.monotonicMs();
-    const reply = await this.#flights.aside(ask);
+    let sentMs = 0;
+    const reply = await this.#flights.aside(async () => {
+      await this.#flights.prepare();
+      sentMs = this.#clock.monotonicMs();
+      return ask();
+    });
     const receivedMs = this.#clock.monotonicMs();
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };

@@ -69,6 +69,7 @@ export class Flights {
   #underWay = 0;
   #aside = 0;
   #isBoarding = false;
+  #isPrepared = false;
   #closed: HoldfastError | undefined;
   readonly #landed: (() => void)[] = [];
   readonly #timers = new Set<Timer>();
@@ -91,6 +92,13 @@ export class Flights {
       lane.pending.push(operation);
       this.#board(lane);
     });
+  }
+
+  /** To be awaited before the first request, which is one that tells the time. */
+  async prepare(): Promise<void> {
+    if (this.#isPrepared) return;
+    await this.#options.driver.prepare?.();
+    this.#isPrepared = true;
   }
 
   /** Makes a request that concerns no lane, with the same patience, and waited for when closing. */
@@ -162,7 +170,7 @@ export class Flights {
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges), nowMs);
+      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges));
       else void this.#swap(this.#passengers(bounds), bounds, nowMs);
     }
   }
@@ -196,11 +204,16 @@ export class Flights {
   }
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
-  async #read(lanes: readonly Lane[], sentMs: number): Promise<void> {
+  async #read(lanes: readonly Lane[]): Promise<void> {
     const { driver, time, clock } = this.#options;
     const asked = lanes.map((lane) => ({ lane, operations: lane.takeOff() }));
+    let sentMs = 0;
     await this.#fly(
-      () => driver.read(lanes.map((lane) => lane.key)),
+      async () => {
+        await this.prepare();
+        sentMs = clock.monotonicMs();
+        return driver.read(lanes.map((lane) => lane.key));
+      },
       (reply) => {
         time.add(reply.nowMs, sentMs, clock.monotonicMs());
         for (const [index, { lane, operations }] of asked.entries()) {

@@ -132,3 +132,20 @@ test("server time: bounds that have become wide are not used, unless they are fr
   expect(time.at(500)).toBeDefined();
   expect(time.at(1_500)).toBeUndefined();
 });
+
+test("cas: what a driver does before its first request does not make the time less certain, and is done until it succeeds", async () => {
+  const scene = createScene();
+  let prepared = 0;
+  const slowly = async () => {
+    await new Promise<void>((resolve) => void scene.clock.setTimer(100, resolve));
+    if (++prepared === 1) throw new Error("nobody is there");
+  };
+  const a = scene.process({ wrap: (driver) => ({ ...driver, prepare: slowly }) });
+  await expect(scene.soon(a.store.acquire(attempt("k", "a")))).rejects.toThrow("nobody is there");
+  expect(a.requests).toEqual([]);
+  await scene.soon(a.store.acquire(attempt("k", "a", { ttlMs: 1_000 })));
+  // Within the tick that the server may have rounded off.
+  expect(held(scene, "k")[0]?.expiresAtMs).toBeLessThanOrEqual(scene.database.nowMs() + 1_001);
+  await scene.soon(a.store.look({ key: "k", maxClaims: 1 }));
+  expect(prepared).toBe(2);
+});
