@@ -34,13 +34,15 @@ describe.skipIf(!canRunMariadb())("mysql", () => {
       let count = 0;
       return {
         async driver() {
-          return mysqlDriver({
+          const driver = mysqlDriver({
             send: sender(poolOf(count++), 5_000),
             names: tableNames("holdfast_locks"),
             autoMigrate: false,
             durability: "ephemeral",
             maxRecordBytes: 1_048_576,
           });
+          await driver.prepare?.();
+          return driver;
         },
         async close() {},
       };
@@ -49,7 +51,7 @@ describe.skipIf(!canRunMariadb())("mysql", () => {
 
   const stores: StoreHarness = {
     name: "store",
-    tickMs: 25,
+    tickMs: 50,
     async open(options) {
       const opened: Store[] = [];
       return {

@@ -28,22 +28,17 @@ const DEADLOCK = 1213;
 const ATTEMPTS = 3;
 
 export function mysqlDriver(options: DriverOptions): CasDriver {
-  const { names, durability, maxRecordBytes } = options;
+  const { send, names, durability, maxRecordBytes } = options;
   const recordBytes = Math.max(maxRecordBytes, BATCH_BYTES) + maxRecordBytes;
   const maxStatementBytes = STATEMENT_BYTES_PER_RECORD_BYTE * recordBytes + OTHER_STATEMENT_BYTES;
   let checking: Promise<void> | undefined;
-  let isChecked = false;
 
-  /** What failed is tried again by the next call. */
-  async function send(sql: string): Promise<readonly (readonly Row[])[]> {
-    if (!isChecked) {
-      checking ??= checkFirstUse({ ...options, maxStatementBytes }).finally(() => {
-        checking = undefined;
-      });
-      await checking;
-      isChecked = true;
-    }
-    return options.send(sql);
+  /** Several calls at once check together. What failed is tried again by the next one. */
+  function prepare(): Promise<void> {
+    checking ??= checkFirstUse({ ...options, maxStatementBytes }).finally(() => {
+      checking = undefined;
+    });
+    return checking;
   }
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {
@@ -77,6 +72,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
     durability,
     checksTime: true,
     limits: { batchBytes: BATCH_BYTES, recordBytes: maxRecordBytes },
+    prepare,
     swap,
     async read(keys) {
       const { nowMs, found } = await rowsOf(readStatement(names, keys));
