@@ -145,7 +145,7 @@ function resultSets(reply: unknown): readonly (readonly Row[])[] {
   const rows: unknown = Array.isArray(reply) ? reply[0] : undefined;
   if (!Array.isArray(rows)) {
     // What a statement without rows answers.
-    if (Array.isArray(reply) && typeof rows === "object" && rows !== null) return [];
+    if (typeof rows === "object" && rows !== null && "affectedRows" in rows) return [];
     throw wrongClient();
   }
   if (rows.length === 0) return [[]];

@@ -35,7 +35,7 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
 
   function locksAt(url = database.server.url): Locks {
     const { store, end } = database.participant(url);
-    const locks = createLocks(store, { onWarning: () => {} });
+    const locks = createLocks(store, { requestTimeoutMs: 3_000, onWarning: () => {} });
     onTestFinished(async () => {
       await locks.close();
       await end();
