@@ -11,7 +11,7 @@ import { type Clock, createLocks, type Locks, systemClock } from "holdfast";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
-import { cutReplyTo, cutRequest, type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
+import { cutReplyTo, cutRequest, type NetworkProxy, startProxy } from "../../engines/proxy.ts";
 import { Workers } from "../workers.ts";
 import type { HolderMessage } from "../writing-holder.ts";
 import { useDatabase } from "./database.ts";
@@ -35,7 +35,7 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
 
   function locksAt(url = database.server.url): Locks {
     const { store, end } = database.participant(url);
-    const locks = createLocks(store, { requestTimeoutMs: 3_000, onWarning: () => {} });
+    const locks = createLocks(store, { onWarning: () => {} });
     onTestFinished(async () => {
       await locks.close();
       await end();
@@ -138,19 +138,28 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
     expect((await near.mutex(key).acquire()).fence).toBeGreaterThan(lease.fence);
   });
 
-  test("a network that falls silent is an outage, and its dead connections are replaced", async () => {
-    const { proxy, locks } = await proxied();
-    const mutex = locks.mutex("silent", { ttlMs });
+  test("a network that falls silent is an outage, and the connection that it leaves without an answer is replaced", async () => {
+    const { server } = database;
+    const proxy = await startProxy(server.port);
+    onTestFinished(() => proxy.stop());
+    const uri = server.url.replace(`:${server.port}`, `:${proxy.port}`);
+    const store = database.store(database.pool({ uri, connectionLimit: 1, connectTimeout: 1_000 }), {
+      flightMs: 1_000,
+    });
+    const mutex = createLocks(store, { requestTimeoutMs: 2_000 }).mutex("silent");
     await (await mutex.acquire()).release();
-    proxy.decide(silence);
-    await expect(mutex.tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
-    // Those that were used in the silence never answer; only new ones do.
+
     const silent = new Set<unknown>();
     proxy.decide(({ connection }) => {
-      if (silent.size < 4 || silent.has(connection)) silent.add(connection);
-      return silent.has(connection) ? "hold" : "pass";
+      silent.add(connection);
+      return "hold";
     });
-    await (await mutex.acquire({ waitMs: 20_000 })).release();
-    proxy.heal();
+    await expect(mutex.tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    expect(silent.size).toBeGreaterThan(0);
+    proxy.decide(({ connection }) => (silent.has(connection) ? "hold" : "pass"));
+    await until("another connection serves", async () => {
+      const lease = await mutex.tryAcquire();
+      return lease?.release() ?? false;
+    });
   });
 });
