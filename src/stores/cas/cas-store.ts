@@ -91,6 +91,7 @@ class CasStore implements Store {
   readonly #flights: Flights;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
+  #isPrepared = false;
   #closing: Promise<void> | undefined;
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
@@ -115,6 +116,7 @@ class CasStore implements Store {
     });
     this.#flights = new Flights({
       driver,
+      prepare: () => this.#prepare(),
       clock: this.#clock,
       random: options.random ?? Math.random,
       time: this.#time,
@@ -188,6 +190,12 @@ class CasStore implements Store {
     if (this.#closing !== undefined) throw closedError(this.name);
   }
 
+  async #prepare(): Promise<void> {
+    if (this.#isPrepared) return;
+    await this.#driver.prepare?.();
+    this.#isPrepared = true;
+  }
+
   /** Keeps in mind who waits here. */
   #note(key: string, asked: Asked, answer: Answer, record: LockRecord): void {
     if (asked.verb === "settle") return;
@@ -224,7 +232,7 @@ class CasStore implements Store {
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
     let sentMs = 0;
     const reply = await this.#flights.aside(async () => {
-      await this.#flights.prepare();
+      await this.#prepare();
       sentMs = this.#clock.monotonicMs();
       return ask();
     });

@@ -31,6 +31,8 @@ import { lateness, type ServerTime, type TimeBounds } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
+  /** To be awaited before the first request, which is one that tells the time. */
+  readonly prepare: () => Promise<void>;
   readonly clock: Clock;
   readonly random: () => number;
   readonly time: ServerTime;
@@ -69,7 +71,6 @@ export class Flights {
   #underWay = 0;
   #aside = 0;
   #isBoarding = false;
-  #isPrepared = false;
   #closed: HoldfastError | undefined;
   readonly #landed: (() => void)[] = [];
   readonly #timers = new Set<Timer>();
@@ -92,13 +93,6 @@ export class Flights {
       lane.pending.push(operation);
       this.#board(lane);
     });
-  }
-
-  /** To be awaited before the first request, which is one that tells the time. */
-  async prepare(): Promise<void> {
-    if (this.#isPrepared) return;
-    await this.#options.driver.prepare?.();
-    this.#isPrepared = true;
   }
 
   /** Makes a request that concerns no lane, with the same patience, and waited for when closing. */
@@ -205,12 +199,12 @@ export class Flights {
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
   async #read(lanes: readonly Lane[]): Promise<void> {
-    const { driver, time, clock } = this.#options;
+    const { driver, prepare, time, clock } = this.#options;
     const asked = lanes.map((lane) => ({ lane, operations: lane.takeOff() }));
     let sentMs = 0;
     await this.#fly(
       async () => {
-        await this.prepare();
+        await prepare();
         sentMs = clock.monotonicMs();
         return driver.read(lanes.map((lane) => lane.key));
       },
