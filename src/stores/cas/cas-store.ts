@@ -91,6 +91,7 @@ class CasStore implements Store {
   readonly #flights: Flights;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
+  #isPrepared = false;
   #closing: Promise<void> | undefined;
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
@@ -117,6 +118,7 @@ class CasStore implements Store {
     });
     this.#flights = new Flights({
       driver,
+      prepare: () => this.#prepare(),
       clock: this.#clock,
       random: options.random ?? Math.random,
       time: this.#time,
@@ -190,6 +192,12 @@ class CasStore implements Store {
     if (this.#closing !== undefined) throw closedError(this.name);
   }
 
+  async #prepare(): Promise<void> {
+    if (this.#isPrepared) return;
+    await this.#driver.prepare?.();
+    this.#isPrepared = true;
+  }
+
   /** Keeps in mind who waits here. */
   #note(key: string, asked: Asked, answer: Answer, record: LockRecord): void {
     if (asked.verb === "settle") return;
@@ -224,8 +232,12 @@ class CasStore implements Store {
 
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
-    const sentMs = this.#clock.monotonicMs();
-    const reply = await this.#flights.aside(ask);
+    let sentMs = 0;
+    const reply = await this.#flights.aside(async () => {
+      await this.#prepare();
+      sentMs = this.#clock.monotonicMs();
+      return ask();
+    });
     const receivedMs = this.#clock.monotonicMs();
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };

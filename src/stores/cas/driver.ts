@@ -121,6 +121,12 @@ export interface CasDriver {
    */
   readonly checksTime: boolean;
   readonly limits?: DriverLimits;
+  /**
+   * What has to be done before the first request, such as connecting and checking who is there. Called before that, and again
+   * until it has succeeded once. The server's time is known less exactly the longer the request takes that tells it; what is
+   * done here does not count.
+   */
+  prepare?(): Promise<void>;
   /** Reads records; also none, for the time alone. Sees every change that was answered before it was asked. */
   read(keys: readonly string[]): Promise<ReadReply>;
   /** Makes each change whose key has the expected version. A conflict brings the current record along. */

@@ -50,6 +50,7 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
       return near.checksTime;
     },
     ...(near.limits === undefined ? {} : { limits: near.limits }),
+    ...(near.prepare === undefined ? {} : { prepare: near.prepare.bind(near) }),
     read: (keys) => travel("read", () => near.read(keys)),
     swap: (batch) => travel("swap", () => near.swap(batch), batch),
     list: (prefix, after, limit) => travel("list", () => near.list(prefix, after, limit)),
