@@ -26,7 +26,7 @@ export interface ListedRecord {
   readonly text: string;
 }
 
-/** A claim of another process that a change has granted. A hint: losing one costs time only. */
+/** A claim of another process that a change has granted. Losing one costs time only; one of a change not made, a lock. */
 export interface Wake {
   /** The client whose claim it is: the name that somebody may {@link CasDriver.listen} for. */
   readonly owner: string;
