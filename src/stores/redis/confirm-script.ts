@@ -14,15 +14,17 @@ import { mapError, replyCode } from "./errors.ts";
  * ARGV[3]   the fence that this server gave it
  * ARGV[4]   the agreed fence
  * ARGV[5]   the agreed time of the grant
+ * ARGV[6]   who proposes it, or nothing where it is known to be in force
  *
  * Replies 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
  * and writes records in the two forms that \`script.ts\` describes.
  */
 const SCRIPT = `
-local TOKEN, FENCE, ACQUIRED, EXPIRES = 2, 11, 12, 13
-local SPREAD = 's'
+local TOKEN, FENCE, ACQUIRED, EXPIRES, AGREED_BY = 2, 11, 12, 13, 15
+local SPREAD, JOINED = 's', '*'
 local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local by = ARGV[6]
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -30,21 +32,32 @@ local function is_that_grant(held_token, held_fence, expires)
   return held_token == token and expires > now and (held_fence == own or held_fence == fence)
 end
 
+-- Whose the fence is from now on; nil where it is somebody else's, who may have handed it out.
+local function agreed_by(held_by, held_fence)
+  if by == '' then return JOINED end
+  if not held_by or held_by == by then return by end
+  return held_fence == fence and JOINED or nil
+end
+
 if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
 local text = call('GET', KEYS[2])
 if not text then return 0 end
-local first, second, third, fourth, fifth, sixth = unpack(text)
+local first, second, third, fourth, fifth, sixth, seventh = unpack(text)
 
 if first ~= SPREAD then
   if second ~= id or not is_that_grant(third, first, sixth) then return 0 end
-  call('SET', KEYS[2], pack(fence, id, token, fourth, acquired, sixth), 'KEEPTTL')
+  local whose = agreed_by(seventh, first)
+  if not whose then return 0 end
+  call('SET', KEYS[2], pack(fence, id, token, fourth, acquired, sixth, whose), 'KEEPTTL')
   return 1
 end
 
 local packed = call('HGET', KEYS[3], id)
 local claim = packed and unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
-claim[FENCE], claim[ACQUIRED] = fence, acquired
+local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
+if not whose then return 0 end
+claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
 call('HSET', KEYS[3], id, pack(claim))
 call('SET', KEYS[2], pack(SPREAD, math.max(second, fence), third, fourth, fifth), 'KEEPTTL')
 return 1
@@ -61,7 +74,14 @@ export async function confirmGrant(
 ): Promise<boolean> {
   const fenceKey = `${partition}:fence`;
   const keys = [fenceKey, `${partition}${LOCK}${ref.key}`, `${partition}:claims:${ref.key}`];
-  const args = [ref.id, ref.token ?? "", `${own}`, `${agreed.fence}`, `${agreed.acquiredAtMs}`];
+  const args = [
+    ref.id,
+    ref.token ?? "",
+    `${own}`,
+    `${agreed.fence}`,
+    `${agreed.acquiredAtMs}`,
+    agreed.by ?? "",
+  ];
   const rest = ["3", ...keys, ...args];
   try {
     return (await connection.send(fenceKey, "EVALSHA", [SHA, ...rest])) === 1;

@@ -26,6 +26,8 @@
  *   [-1, text]                              failed: a key of this lock is not what Holdfast wrote, and the others are fine
  *   [fence, heldCount, heldWeight, waitingCount, held, waiting]   look; claims as lists
  *
+ * A claim also says who proposed its fence, where several servers agreed upon one: `confirm-script.ts` has the rules.
+ *
  * A lock key is a string in one of two forms. Held by one claim alone, it is that claim, and most operations are two
  * commands. Otherwise it says that the record is spread over a hash of claims and sorted sets by expiry, limit and turn,
  * of which each operation touches O(log n). A record that was spread stays so until nobody has or wants the key,
@@ -33,7 +35,7 @@
  */
 export const SCRIPT = `
 local ID, TOKEN, WEIGHT, LIMIT, PRIORITY, TTL, OWNER, INFO, APPLICATION = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local ARRIVAL, FENCE, ACQUIRED, EXPIRES, PROMISED = 10, 11, 12, 13, 14
+local ARRIVAL, FENCE, ACQUIRED, EXPIRES, PROMISED, AGREED_BY = 10, 11, 12, 13, 14, 15
 local UNLIMITED = 9007199254740991
 local SPREAD = 's'
 local NOBODY = ''
@@ -132,7 +134,7 @@ local function make_rules()
 
   local function stamp(record, claim)
     record.fence = next_fence(record.fence)
-    claim[FENCE], claim[ACQUIRED] = record.fence, now
+    claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = record.fence, now, nil
   end
 
   local function grant_head(record)
@@ -290,7 +292,7 @@ local function make_rules()
     }
     local text = call('GET', key)
     if text then
-      local first, second, third, fourth, fifth, sixth = unpack(text)
+      local first, second, third, fourth, fifth, sixth, seventh = unpack(text)
       if first == SPREAD then
         record.fence, record.arrivals, record.weight, record.last = second, third, fourth, fifth
       else
@@ -298,7 +300,7 @@ local function make_rules()
         local terms = terms_of(fourth)
         record.fence, record.arrivals = first, 1
         record.lone = { second, third, terms[2], terms[3], terms[4], terms[1], terms[5], terms[6], terms[7],
-          0, first, fifth, sixth, 0 }
+          0, first, fifth, sixth, 0, seventh }
       end
     end
     return record
@@ -364,9 +366,9 @@ end
 local function apply_alone(op)
   local verb, key = op[1], KEYS[op[2]]
   local text = call('GET', key)
-  local fence, id, token, terms_text, acquired, expires
+  local fence, id, token, terms_text, acquired, expires, agreed_by
   if text then
-    fence, id, token, terms_text, acquired, expires = unpack(text)
+    fence, id, token, terms_text, acquired, expires, agreed_by = unpack(text)
     if fence == SPREAD then return nil end
     if type(id) ~= 'string' then error('not the text of a lock') end
     if expires <= now then
@@ -398,7 +400,8 @@ local function apply_alone(op)
   local until_ms = now + (op[5] > 0 and op[5] or terms[1])
   if until_ms > expires then
     expires = until_ms
-    call('SET', key, pack(fence, id, token, terms_text, acquired, expires), 'PX', tostring(expires - now + 1000))
+    local renewed = pack(fence, id, token, terms_text, acquired, expires, agreed_by)
+    call('SET', key, renewed, 'PX', tostring(expires - now + 1000))
   end
   return { 1, fence, acquired, expires - now }
 end
