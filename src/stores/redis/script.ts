@@ -418,17 +418,19 @@ end
 
 -- A server that cannot write says so at the first write, before anything is done: then nothing is. But one key that is
 -- not a lock must not keep the batch from being finished, when other locks have been changed already.
-local function failed(op, problem)
-  local text = type(problem) == 'table' and problem.err or tostring(problem)
-  local code = string.match(text, '^@?user_script: ?%d+: %-?(%u%u+) ') or string.match(text, '^%-?(%u%u+) ')
-  if code and code ~= 'WRONGTYPE' then error(problem, 0) end
-  if rules then rules.give_up(op[2]) end
-  return { -1, text }
-end
-
 for i, op in ipairs(cjson.decode(ARGV[1])) do
   local ok, answer = pcall(apply, op)
-  answers[i] = ok and answer or failed(op, answer)
+  if not ok then
+    -- Versions differ in whether they raise a table or a text, and where in the text the code stands.
+    local text = type(answer) == 'table' and answer.err or tostring(answer)
+    text = string.gsub(text, '^@?user_script: ?%d+: ', '')
+    text = string.gsub(text, '^%-', '')
+    local code = string.match(text, '^(%u%u+) ')
+    if code and code ~= 'WRONGTYPE' then return redis.error_reply(text) end
+    if rules then rules.give_up(op[2]) end
+    answer = { -1, text }
+  end
+  answers[i] = answer
 end
 if rules then rules.save() end
 if high then call('SET', KEYS[1], string.format('%.0f', high)) end
