@@ -34,6 +34,7 @@ export {
   type FailedAnswer,
   type GoneAnswer,
   type GrantListener,
+  type GrantRef,
   type HeldAnswer,
   HoldfastError,
   type HoldfastWarning,

@@ -62,7 +62,10 @@ export interface RecordClaim {
   idNext: RecordClaim | undefined;
 }
 
-/** One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. */
+/**
+ * One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. Both are one list
+ * for a claim that is alone in its state, as most are.
+ */
 export interface LockRecord {
   /** The fence of the latest grant. */
   fence: bigint;
@@ -82,8 +85,16 @@ export interface LockRecord {
 
 /** The circumstances of one operation, and what it caused besides its answer. */
 export interface Turn {
-  /** The store's time. Expiry is decided by it alone. */
+  /**
+   * The store's time; where that is known only within bounds, the latest that it can be. Lives are counted from it, so
+   * that nobody's ends before its owner has counted to the end.
+   */
   readonly nowMs: number;
+  /**
+   * What ends at this time or before it has expired. The store's time as well; where that is known only within bounds,
+   * the earliest that it can be, so that nobody is dropped early.
+   */
+  readonly expiredMs: number;
   /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
   readonly stamp: bigint;
   /** Collects the claims that were granted, the asking one included, for their owners to be told afterwards. */
@@ -173,7 +184,7 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   settle(record, turn);
   const claim = findClaim(record, ref.id);
   if (claim === undefined || !isOwn(claim, ref)) return false;
-  if (ref.token !== undefined && claim.promisedUntilMs > turn.nowMs) {
+  if (ref.token !== undefined && claim.promisedUntilMs > turn.expiredMs) {
     forsake(record, claim);
   } else {
     removeClaim(record, claim);
@@ -184,8 +195,8 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
 
 /** Drops what has expired and grants what can be granted. */
 export function settle(record: LockRecord, turn: Turn): void {
-  dropExpired(record, record.held, turn.nowMs);
-  dropExpired(record, record.waiting, turn.nowMs);
+  dropExpired(record, record.held, turn.expiredMs);
+  dropExpired(record, record.waiting, turn.expiredMs);
   grantHead(record, turn);
 }
 
@@ -220,7 +231,8 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
   return {
     state: "waiting",
     expiresInMs: claim.expiresAtMs - turn.nowMs,
-    retryInMs: retryAtMs - turn.nowMs,
+    retryInMs: retryAtMs - turn.expiredMs,
+    fence: record.fence,
   };
 }
 
@@ -250,10 +262,9 @@ export function addWaiting(record: LockRecord, claim: RecordClaim): void {
   indexClaim(record, claim);
   if (record.queue.length === 0) {
     record.waiting = listOf(claim);
-    record.queue = listOf(claim);
-    claim.expirySlot = 0;
-    claim.rankSlot = 0;
+    record.queue = record.waiting;
   } else {
+    if (record.queue === record.waiting) record.queue = record.waiting.slice();
     heapInsert(record.waiting, claim, byExpiry);
     heapInsert(record.queue, claim, byTurnOrder);
   }
@@ -269,10 +280,9 @@ function hold(record: LockRecord, claim: RecordClaim): void {
   record.heldWeight += claim.weight;
   if (record.held.length === 0) {
     record.held = listOf(claim);
-    record.limits = listOf(claim);
-    claim.expirySlot = 0;
-    claim.rankSlot = 0;
+    record.limits = record.held;
   } else {
+    if (record.limits === record.held) record.limits = record.held.slice();
     heapInsert(record.held, claim, byExpiry);
     heapInsert(record.limits, claim, byLimit);
   }
@@ -294,13 +304,13 @@ function removeClaim(record: LockRecord, claim: RecordClaim): void {
   } else {
     record.heldWeight -= claim.weight;
     heapRemove(record.held, claim, byExpiry);
-    heapRemove(record.limits, claim, byLimit);
+    if (record.limits !== record.held) heapRemove(record.limits, claim, byLimit);
   }
 }
 
 function leaveQueue(record: LockRecord, claim: RecordClaim): void {
   heapRemove(record.waiting, claim, byExpiry);
-  heapRemove(record.queue, claim, byTurnOrder);
+  if (record.queue !== record.waiting) heapRemove(record.queue, claim, byTurnOrder);
 }
 
 function withdraw(record: LockRecord, claim: RecordClaim, reason: RefusalReason): RefusedAnswer {
@@ -326,8 +336,8 @@ function forsake(record: LockRecord, claim: RecordClaim): void {
   heapUpdate(record.held, claim, byExpiry);
 }
 
-function dropExpired(record: LockRecord, heap: RecordClaim[], nowMs: number): void {
-  for (let next = heap[0]; next !== undefined && next.expiresAtMs <= nowMs; next = heap[0]) {
+function dropExpired(record: LockRecord, heap: RecordClaim[], expiredMs: number): void {
+  for (let next = heap[0]; next !== undefined && next.expiresAtMs <= expiredMs; next = heap[0]) {
     removeClaim(record, next);
   }
 }

@@ -72,6 +72,8 @@ export interface WaitingAnswer {
   readonly expiresInMs: number;
   /** When asking again could bring a grant that nobody pushes, because whoever is in the way has died. */
   readonly retryInMs: number;
+  /** The fence of the key's latest grant. Whatever this claim is granted later has a higher one. */
+  readonly fence: bigint;
 }
 
 /** The claim does not exist, and nothing was left behind. */
@@ -157,8 +159,17 @@ export interface LookPage {
   readonly cursor?: string;
 }
 
-/** Told which waiting claims may have been granted. A hint: the client asks the store before it believes. */
-export type GrantListener = (refs: readonly ClaimRef[]) => void;
+/** A waiting claim that has been granted. */
+export interface GrantRef extends ClaimRef {
+  /**
+   * The fence it was granted with, where the store is sure of that. A client believes it if it is above all that it has
+   * heard of the key since the claim began to wait, and asks the store otherwise.
+   */
+  readonly fence?: bigint;
+}
+
+/** Told which waiting claims have been granted. It may come late, more than once, or never. */
+export type GrantListener = (refs: readonly GrantRef[]) => void;
 
 export type Unsubscribe = () => void;
 

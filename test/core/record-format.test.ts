@@ -11,7 +11,7 @@ import { assertInvariants } from "./record-invariants.ts";
 function recordOf(...requests: readonly ClaimRequest[]): LockRecord {
   const record = emptyRecord();
   for (const request of requests) {
-    acquire(record, request, 100, { nowMs: 1_000, stamp: 70n, granted: [] });
+    acquire(record, request, 100, { nowMs: 1_000, expiredMs: 1_000, stamp: 70n, granted: [] });
   }
   return record;
 }
@@ -117,7 +117,7 @@ suite("record-format: what is read back", () => {
       claimRequest("b", { limit: 2 }),
     );
     const copy = decodeRecord(encodeRecord(record), "k");
-    const turn = { nowMs: 1_000, stamp: 0n, granted: [] };
+    const turn = { nowMs: 1_000, expiredMs: 1_000, stamp: 0n, granted: [] };
     expect(renew(copy, { key: "k", id: "a", token: "a" }, turn).state).toBe("gone");
     expect(renew(copy, { key: "k", id: "a", token: "secret" }, turn).state).toBe("held");
     expect(renew(copy, { key: "k", id: "b", token: "b" }, turn).state).toBe("held");
@@ -126,7 +126,7 @@ suite("record-format: what is read back", () => {
   test("record-format: who comes after a read stands behind those who were there", () => {
     const record = recordOf(claimRequest("a"), claimRequest("b"), claimRequest("c"));
     const copy = decodeRecord(encodeRecord(record), "k");
-    acquire(copy, claimRequest("d"), 100, { nowMs: 1_000, stamp: 0n, granted: [] });
+    acquire(copy, claimRequest("d"), 100, { nowMs: 1_000, expiredMs: 1_000, stamp: 0n, granted: [] });
     expect(describe(copy, "k", 1_000, 100).waiting.map((claim) => claim.id)).toEqual(["b", "c", "d"]);
   });
 
@@ -284,7 +284,9 @@ suite("record-format: its documentation", () => {
   test("record-format: every field that is written is documented, and no other", () => {
     const label = { owner: "o", info: "i", application: "app" };
     const everything = claimRequest("a", { token: "t", weight: 2, limit: 3, priority: 1, ...label });
-    const stored = JSON.parse(encodeRecord(recordOf(everything, { ...everything, token: "taken over" })));
+    const record = recordOf(everything, { ...everything, token: "taken over" });
+    for (const claim of record.held) claim.agreedBy = "somebody";
+    const stored = JSON.parse(encodeRecord(record));
     const [, recordTable, claimTable] = page.split(/\n## (?:The record|A claim)\n/);
     const documented = (table = "") => [...table.matchAll(/^\| `(\w+)` *\|/gm)].map((row) => row[1]);
     expect(documented(recordTable)).toEqual(Object.keys(stored));

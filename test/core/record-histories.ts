@@ -48,6 +48,8 @@ export type Step = Operation | { readonly does: "settle" } | { readonly does: "r
 /** A step, and how far the store's time and stamp have moved when it comes. */
 export interface TimedStep {
   readonly afterMs: number;
+  /** By how much the store's time is uncertain. */
+  readonly unsureMs: number;
   readonly stampBy: number;
   readonly step: Step;
 }
@@ -114,6 +116,7 @@ const rawStepArbitrary = fc.oneof(
 );
 
 export const momentArbitrary = fc.record({
+  unsureMs: fc.constantFrom(0, 0, 0, 3, 30),
   afterMs: fc.oneof(
     { weight: 40, arbitrary: fc.constantFrom(0, 0, 1) },
     { weight: 15, arbitrary: fc.nat(8) },

@@ -22,9 +22,10 @@ export interface ModelClaim {
   promisedUntilMs: number;
 }
 
-/** The time and the stamp of the store. */
+/** The time and the stamp of the store. What ended by `expiredMs` is over. */
 export interface Moment {
   readonly nowMs: number;
+  readonly expiredMs: number;
   readonly stamp: bigint;
 }
 
@@ -101,7 +102,7 @@ export class RecordModel {
     this.settle(moment);
     const claim = this.findOwn(ref);
     if (claim === undefined) return false;
-    const isPromised = moment.nowMs < claim.promisedUntilMs;
+    const isPromised = moment.expiredMs < claim.promisedUntilMs;
     if (isPromised && ref.token !== undefined) {
       claim.request = { ...claim.request, token: "" };
       claim.expiresAtMs = claim.promisedUntilMs;
@@ -114,7 +115,7 @@ export class RecordModel {
 
   /** Who has reached the end of their life is gone; then the head of the queue is let in for as long as it fits. */
   settle(moment: Moment): void {
-    this.claims = this.claims.filter((claim) => moment.nowMs < claim.expiresAtMs);
+    this.claims = this.claims.filter((claim) => moment.expiredMs < claim.expiresAtMs);
     for (;;) {
       const head = this.queue[0];
       if (head === undefined || !this.fits(head.request)) return;
@@ -169,14 +170,14 @@ export class RecordModel {
     this.claims = this.claims.filter((other) => other !== claim);
   }
 
-  private answer(claim: ModelClaim, { nowMs }: Moment): AcquireAnswer & RenewAnswer {
+  private answer(claim: ModelClaim, { nowMs, expiredMs }: Moment): AcquireAnswer & RenewAnswer {
     const expiresInMs = claim.expiresAtMs - nowMs;
     if (claim.grant !== undefined) return { state: "held", ...claim.grant, expiresInMs };
     const firstHolderEndsMs = Math.min(...this.held.map((holder) => holder.expiresAtMs));
     const headEndsMs = this.queue[0]!.expiresAtMs;
     const isHead = claim === this.queue[0];
     const retryAtMs = isHead ? firstHolderEndsMs : Math.max(firstHolderEndsMs, headEndsMs);
-    return { state: "waiting", expiresInMs, retryInMs: retryAtMs - nowMs };
+    return { state: "waiting", expiresInMs, retryInMs: retryAtMs - expiredMs, fence: this.fence };
   }
 
   private status(claim: ModelClaim, nowMs: number): ClaimStatus {

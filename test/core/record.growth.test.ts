@@ -71,7 +71,7 @@ function crowd(asked: (index: number) => Partial<ClaimRequest>): LockRecord {
   return record;
 }
 
-const turnAt = (nowMs: number) => ({ nowMs, stamp: 0n, granted: [] });
+const turnAt = (nowMs: number) => ({ nowMs, expiredMs: nowMs, stamp: 0n, granted: [] });
 const refTo = (index: number) => ({ key: "k", id: `c${index}`, token: `c${index}` });
 
 /** Claims all over the crowd: its ends, its middle, and some in between. */

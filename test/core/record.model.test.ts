@@ -62,11 +62,11 @@ class Comparison {
   play(history: readonly TimedStep[]): void {
     let nowMs = 1_000;
     let stamp = 0n;
-    for (const { afterMs, stampBy, step } of history) {
+    for (const { afterMs, unsureMs, stampBy, step } of history) {
       nowMs += afterMs;
       stamp += BigInt(stampBy);
       if (stamp < 0n) stamp = 0n;
-      const played: Played = { nowMs, stamp, step };
+      const played: Played = { nowMs, expiredMs: nowMs - unsureMs, stamp, step };
       this.#played.push(played);
       try {
         this.#playStep(played);
@@ -78,7 +78,7 @@ class Comparison {
   }
 
   #playStep(played: Played): void {
-    const { step, nowMs, stamp } = played;
+    const { step, nowMs, expiredMs, stamp } = played;
     const fenceBefore = this.#record.fence;
     const grantedBefore = this.#model.granted.length;
     const heldBefore = new Map(this.#model.held.map((claim) => [claim.request.id, claim.grant]));
@@ -86,7 +86,7 @@ class Comparison {
 
     played.answer = askModel(this.#model, step, played);
     if (step.does === "reload") this.#reload();
-    const answer = askMachine(this.#record, step, { nowMs, stamp, granted });
+    const answer = askMachine(this.#record, step, { nowMs, expiredMs, stamp, granted });
 
     equal("the answer", answer, played.answer);
     const newlyGranted = this.#model.granted.slice(grantedBefore);

@@ -7,6 +7,7 @@ import {
   release,
   renew,
   settle,
+  type Turn,
 } from "../../src/core/record.ts";
 import { describe } from "../../src/core/record-view.ts";
 import { type AcquireAnswer, type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
@@ -16,10 +17,12 @@ import { assertInvariants } from "./record-invariants.ts";
 /** A record with a clock, and the ids that the latest operation granted. */
 function createKey(maxWaiters = 100) {
   const record = emptyRecord();
-  const at = { nowMs: 1_000, stamp: 0n };
+  /** `unsureMs`: by how much the store's time is uncertain. */
+  const at = { nowMs: 1_000, unsureMs: 0, stamp: 0n };
   let granted: readonly RecordClaim[] = [];
-  function operate<T>(operation: (turn: typeof at & { granted: RecordClaim[] }) => T): T {
-    const turn = { ...at, granted: [] };
+  function operate<T>(operation: (turn: Turn) => T): T {
+    const { nowMs, unsureMs, stamp } = at;
+    const turn = { nowMs, expiredMs: nowMs - unsureMs, stamp, granted: [] };
     const result = operation(turn);
     granted = turn.granted;
     assertInvariants(record);
@@ -365,7 +368,11 @@ suite("record: renewal", () => {
   test("record: an administrator renews whoever holds the claim", () => {
     const key = createKey();
     key.acquire("a", { token: "secret" });
-    const answer = renew(key.record, { key: "k", id: "a" }, { ...key.at, granted: [] });
+    const answer = renew(
+      key.record,
+      { key: "k", id: "a" },
+      { nowMs: 1_000, expiredMs: 1_000, stamp: 0n, granted: [] },
+    );
     expect(answer.state).toBe("held");
   });
 });
@@ -379,6 +386,7 @@ suite("record: when a waiter should ask again", () => {
       state: "waiting",
       expiresInMs: 900,
       retryInMs: 200,
+      fence: 2n,
     });
   });
 
@@ -390,6 +398,7 @@ suite("record: when a waiter should ask again", () => {
       state: "waiting",
       expiresInMs: 900,
       retryInMs: 700,
+      fence: 1n,
     });
   });
 
@@ -795,5 +804,43 @@ suite("record: the index of ids", () => {
     expect(key.release("c3")).toBe(true);
     expect(key.renew("c3")).toEqual({ state: "gone" });
     expect(fenceOf(key.acquire("c3", shared))).toBe(13n);
+  });
+});
+
+suite("record: where the store's time is known only within bounds", () => {
+  test("record: a claim is dropped when the earliest time that it can be has reached its end", () => {
+    const key = createKey();
+    key.acquire("a", { ttlMs: 100 });
+    key.at.nowMs += 130;
+    key.at.unsureMs = 31;
+    expect(key.tryAcquire("b").state).toBe("refused");
+    key.at.unsureMs = 30;
+    expect(key.tryAcquire("b").state).toBe("held");
+  });
+
+  test("record: a life is counted from the latest time that it can be, and told as what is left by then", () => {
+    const key = createKey();
+    key.at.unsureMs = 40;
+    expect(key.acquire("a", { ttlMs: 100 })).toMatchObject({ expiresInMs: 100, acquiredAtMs: 1_000 });
+    expect(key.record.held[0]?.expiresAtMs).toBe(1_100);
+  });
+
+  test("record: a waiter is told to ask again when the holder has certainly expired", () => {
+    const key = createKey();
+    key.acquire("a", { ttlMs: 100 });
+    key.at.unsureMs = 40;
+    expect(key.acquire("b", { ttlMs: 300 })).toMatchObject({ expiresInMs: 300, retryInMs: 140 });
+  });
+
+  test("record: a lease that was taken over stays nobody's while its former holder's time may not be up", () => {
+    const key = createKey();
+    key.acquire("a", { ttlMs: 100 });
+    key.acquire("a", { ttlMs: 200, token: "a2" });
+    key.at.nowMs += 110;
+    key.at.unsureMs = 20;
+    expect(key.release("a", "a2")).toBe(true);
+    expect(key.tryAcquire("b").state).toBe("refused");
+    key.at.unsureMs = 10;
+    expect(key.tryAcquire("b").state).toBe("held");
   });
 });

@@ -81,7 +81,7 @@ export function writtenBackend(machine: Machine): Backend {
     const record = text === undefined ? emptyRecord() : decodeRecord(text, key);
     const wallUs = BigInt(Math.floor(machine.clock.wallMs() * 1_000));
     const stamp = wallUs > highWater ? wallUs : highWater + 1n;
-    const turn: Turn = { nowMs: nowMs(), stamp, granted: [] };
+    const turn: Turn = { nowMs: nowMs(), expiredMs: nowMs(), stamp, granted: [] };
     const answer = change(record, turn);
     if (record.fence > highWater) highWater = record.fence;
     if (isIdle(record)) texts.delete(key);

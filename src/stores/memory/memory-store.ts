@@ -14,6 +14,7 @@ import {
   describe,
   emptyRecord,
   type GrantListener,
+  type GrantRef,
   HoldfastError,
   invalid,
   isIdle,
@@ -57,7 +58,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): QuorumMember {
 interface Listener {
   readonly owner: string;
   readonly call: GrantListener;
-  refs: ClaimRef[];
+  refs: GrantRef[];
 }
 
 /** How many records are looked at for each one that is created, while there are too many. */
@@ -89,7 +90,7 @@ class MemoryStore implements QuorumMember {
   readonly #listeners = new Map<string, Listener>();
   #lastStamp = 0;
   /** The present turn. There is only ever one, so it is made once. */
-  readonly #turn = { nowMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
+  readonly #turn = { nowMs: 0, expiredMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -212,6 +213,7 @@ class MemoryStore implements QuorumMember {
     // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
     this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));
     this.#turn.nowMs = Math.floor(now);
+    this.#turn.expiredMs = this.#turn.nowMs;
     this.#turn.stamp = BigInt(this.#lastStamp);
     return this.#turn;
   }
@@ -247,7 +249,8 @@ class MemoryStore implements QuorumMember {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.id, id: claim.id });
+      if (claim.id === answeredId) continue;
+      this.#push(claim.owner, { key: entry.id, id: claim.id, fence: claim.fence });
     }
     turn.granted.length = 0;
   }
@@ -260,7 +263,7 @@ class MemoryStore implements QuorumMember {
     }
   }
 
-  #push(owner: string, ref: ClaimRef): void {
+  #push(owner: string, ref: GrantRef): void {
     const listener = this.#listeners.get(owner);
     if (listener === undefined) return;
     if (this.#toTell.length === 0) void soon.then(this.#tell);

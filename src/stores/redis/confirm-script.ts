@@ -21,8 +21,9 @@ import { mapError, replyCode } from "./errors.ts";
  */
 const SCRIPT = `
 local TOKEN, FENCE, ACQUIRED, EXPIRES, AGREED_BY = 2, 11, 12, 13, 15
-local SPREAD, JOINED = 's', '*'
-local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
+local JOINED = '*'
+local LONE = 104
+local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local by = ARGV[6]
 local time = call('TIME')
@@ -35,31 +36,35 @@ end
 -- Whose the fence is from now on; nil where it is somebody else's, who may have handed it out.
 local function agreed_by(held_by, held_fence)
   if by == '' then return JOINED end
-  if not held_by or held_by == by then return by end
+  if not held_by or held_by == '' or held_by == by then return by end
   return held_fence == fence and JOINED or nil
 end
 
 if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
 local text = call('GET', KEYS[2])
 if not text then return 0 end
-local first, second, third, fourth, fifth, sixth, seventh = unpack(text)
 
-if first ~= SPREAD then
-  if second ~= id or not is_that_grant(third, first, sixth) then return 0 end
-  local whose = agreed_by(seventh, first)
+if string.byte(text) == LONE then
+  local held_fence, _, expires = struct.unpack('<ddd', text, 2)
+  local held_id, held_token, terms, held_by =
+    string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
+  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return 0 end
+  local whose = agreed_by(held_by, held_fence)
   if not whose then return 0 end
-  call('SET', KEYS[2], pack(fence, id, token, fourth, acquired, sixth, whose), 'KEEPTTL')
+  local rest = table.concat({ id, token, terms, whose }, '\\n')
+  call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest, 'KEEPTTL')
   return 1
 end
 
 local packed = call('HGET', KEYS[3], id)
-local claim = packed and unpack(packed)
+local claim = packed and cmsgpack.unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
 local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
 if not whose then return 0 end
 claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
-call('HSET', KEYS[3], id, pack(claim))
-call('SET', KEYS[2], pack(SPREAD, math.max(second, fence), third, fourth, fifth), 'KEEPTTL')
+call('HSET', KEYS[3], id, cmsgpack.pack(claim))
+local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
+call('SET', KEYS[2], 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires), 'KEEPTTL')
 return 1
 `;
 

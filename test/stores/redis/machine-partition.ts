@@ -23,6 +23,7 @@ export interface Grant {
   readonly key: string;
   readonly id: string;
   readonly owner: string;
+  readonly fence: bigint;
 }
 
 export interface BatchOutcome {
@@ -69,12 +70,14 @@ export class MachinePartition {
     this.#records.set(key, record);
     const high = mark > this.#high ? mark : this.#high;
     const stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
-    const turn: Turn = { nowMs, stamp, granted: [] };
+    const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted: [] };
     // Whoever asks by this token has the answer to know it from.
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
     const tell = (granted: readonly RecordClaim[]) => {
       for (const claim of granted) {
-        if (claim.token !== token) grants.push({ key, id: claim.id, owner: claim.owner });
+        if (claim.token !== token) {
+          grants.push({ key, id: claim.id, owner: claim.owner, fence: claim.fence });
+        }
       }
     };
     // Every operation begins with this. By itself, it shows claims as they were granted, before somebody else takes

@@ -1,0 +1,240 @@
+import {
+  type AcquireAnswer,
+  type ClaimRef,
+  type ClaimRequest,
+  type Clock,
+  checkInteger,
+  checkQuery,
+  checkRenewRef,
+  checkRequest,
+  type Durability,
+  decodeRecord,
+  describe,
+  emptyRecord,
+  type GrantListener,
+  HoldfastError,
+  invalid,
+  type KeyStatus,
+  type LockRecord,
+  type LookPage,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+  type Store,
+  systemClock,
+  type Unsubscribe,
+} from "../../core/index.ts";
+import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
+import { Flights } from "./flights.ts";
+import type { Answer, Asked } from "./operation.ts";
+import { ServerTime } from "./server-time.ts";
+import { Sweeper } from "./sweeper.ts";
+import { WakeUps } from "./wake-ups.ts";
+
+export interface CasStoreOptions {
+  /** How many claims may wait for one key before `QUEUE_FULL`. A record is one value, so less than elsewhere. Default 1,000. */
+  readonly maxWaiters?: number;
+  /** How many requests may be under way at once. 1 to 64. Default 4. */
+  readonly maxFlights?: number;
+  /** How many records are kept in mind, to be tried first. Default 10,000. */
+  readonly cachedKeys?: number;
+  /**
+   * How late the server may make a change after it was decided, and how long its answer is waited for, in milliseconds. 10
+   * to 600,000. Default 5,000.
+   */
+  readonly flightMs?: number;
+  /** For how long a call is tried again while other processes keep changing the same key, in milliseconds. Default 10,000. */
+  readonly giveUpMs?: number;
+  /**
+   * For how long a record is kept after its last claim, in milliseconds: for its fence. It must be more than `flightMs`, by
+   * what the server's clock may ever be set back. Default 300,000.
+   */
+  readonly keepIdleMs?: number;
+  /** Where the database cannot push: how soon and how seldom to look whether somebody's turn has come. Default 20 and 1,000. */
+  readonly minPollMs?: number;
+  readonly maxPollMs?: number;
+  /**
+   * By how much, as a fraction, the rates of this machine's clock and the server's may differ. Default 0.001. 0 to 0.1.
+   */
+  readonly clockDrift?: number;
+  /** Where time comes from. Default: this machine. */
+  readonly clock?: Clock;
+  /** Where chance comes from, from 0 up to 1. Default `Math.random`. */
+  readonly random?: () => number;
+}
+
+const MIB = 1_048_576;
+
+/** How long the server's time is reckoned with after it was last heard. */
+const MAX_SAMPLE_AGE_MS = 60_000;
+/** The same where the server does not object if its clock was set meanwhile. */
+const MAX_UNCHECKED_AGE_MS = 5_000;
+
+/**
+ * A store over any database that can compare and swap one value per key, through a driver. docs/stores/writing-a-store.md
+ * tells how to write one.
+ *
+ * @example
+ * const locks = createLocks(casStore(myDriver));
+ */
+export function casStore(driver: CasDriver, options: CasStoreOptions = {}): Store {
+  return new CasStore(driver, options);
+}
+
+class CasStore implements Store {
+  readonly name: string;
+  readonly durability: Durability;
+  readonly counts = true;
+  readonly #driver: CasDriver;
+  readonly #clock: Clock;
+  readonly #time: ServerTime;
+  readonly #flights: Flights;
+  readonly #wakeUps: WakeUps;
+  readonly #sweeper: Sweeper;
+  #closing: Promise<void> | undefined;
+
+  constructor(driver: CasDriver, options: CasStoreOptions) {
+    const { limits = {} } = driver;
+    const flightMs = checkInteger("flightMs", options.flightMs ?? 5_000, 10, 600_000);
+    const keepIdleMs = checkInteger("keepIdleMs", options.keepIdleMs ?? 300_000, flightMs + 1, 86_400_000);
+    const minPollMs = checkInteger("minPollMs", options.minPollMs ?? 20, 1, 60_000);
+    this.name = driver.name;
+    this.durability = driver.durability;
+    this.#driver = driver;
+    this.#clock = options.clock ?? systemClock;
+    const drift = checkDrift(options.clockDrift ?? 0.001);
+    this.#time = new ServerTime(drift, driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
+    this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
+    this.#wakeUps = new WakeUps({
+      driver,
+      clock: this.#clock,
+      minPollMs,
+      maxPollMs: checkInteger("maxPollMs", options.maxPollMs ?? 1_000, minPollMs, 60_000),
+      lookAgain: (key) => this.#flights.ask(key, { verb: "settle" }),
+    });
+    this.#flights = new Flights({
+      driver,
+      clock: this.#clock,
+      random: options.random ?? Math.random,
+      time: this.#time,
+      combine: {
+        maxWaiters: checkInteger("maxWaiters", options.maxWaiters ?? 1_000, 0, 1_000_000),
+        maxRecordBytes: checkInteger("recordBytes", limits.recordBytes ?? MIB, 4_096, 1_024 * MIB),
+        keepIdleMs,
+        isLocal: (owner) => this.#wakeUps.isLocal(owner),
+      },
+      maxFlights: checkInteger("maxFlights", options.maxFlights ?? 4, 1, 64),
+      maxChanges: checkInteger("changes", limits.changes ?? 256, 1, 10_000),
+      maxBatchBytes: checkInteger("batchBytes", limits.batchBytes ?? MIB, 1, 1_024 * MIB),
+      cachedKeys: checkInteger("cachedKeys", options.cachedKeys ?? 10_000, 1, 10_000_000),
+      flightMs,
+      giveUpMs: checkInteger("giveUpMs", options.giveUpMs ?? 10_000, 1, 600_000),
+      onAnswer: (key, asked, answer, record) => this.#note(key, asked, answer, record),
+      onRecord: (key, record) => this.#wakeUps.seen(key, record),
+      onIdle: () => this.#sweeper.expect(),
+    });
+  }
+
+  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    checkRequest(request);
+    this.#checkOpen();
+    // A grant that is passed on before anybody listens would be noticed only at a heartbeat.
+    const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
+    if (ready !== undefined) await ready;
+    return this.#flights.ask(request.key, { verb: "acquire", request });
+  }
+
+  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    this.#checkOpen();
+    return Promise.all(refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })));
+  }
+
+  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    for (const ref of refs) checkRenewRef(ref);
+    this.#checkOpen();
+    return Promise.all(refs.map((ref) => this.#flights.ask<boolean>(ref.key, { verb: "release", ref })));
+  }
+
+  async look(query: LookQuery): Promise<LookPage> {
+    checkQuery(query);
+    this.#checkOpen();
+    if ("prefix" in query) return this.#page(query);
+    const { key, maxClaims } = query;
+    const { reply, nowMs } = await this.#timed((): Promise<ReadReply> => this.#driver.read([key]));
+    const stored = reply.records[0];
+    const record = stored === undefined ? emptyRecord() : decodeRecord(stored.text, key);
+    return { keys: [describe(record, key, nowMs, maxClaims)] };
+  }
+
+  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+    return this.#wakeUps.listen(owner, listener);
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#wakeUps.close();
+    this.#sweeper.close();
+    await this.#flights.close(closedError(this.name));
+    await this.#driver.close?.();
+  }
+
+  #checkOpen(): void {
+    if (this.#closing !== undefined) throw closedError(this.name);
+  }
+
+  /** Keeps in mind who waits here. */
+  #note(key: string, asked: Asked, answer: Answer, record: LockRecord): void {
+    if (asked.verb === "settle") return;
+    const { id } = asked.verb === "acquire" ? asked.request : asked.ref;
+    if (typeof answer !== "object" || answer.state !== "waiting") {
+      // A stranger's heartbeat or release changes nothing about who waits.
+      if (answer === true || (typeof answer === "object" && answer.state === "held"))
+        this.#wakeUps.forget(key, id);
+      return;
+    }
+    const untilMs = this.#clock.monotonicMs() + answer.expiresInMs;
+    if (asked.verb === "acquire") this.#wakeUps.waits(key, id, asked.request.owner, untilMs);
+    else if (!this.#wakeUps.stillWaits(key, id, untilMs)) {
+      const claim = record.queue.find((waiting) => waiting.id === id);
+      if (claim !== undefined) this.#wakeUps.waits(key, id, claim.owner, untilMs);
+    }
+  }
+
+  async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
+    const { prefix, cursor, limit, maxClaims } = query;
+    const { reply, nowMs } = await this.#timed(
+      (): Promise<ListReply> => this.#driver.list(prefix, cursor, limit),
+    );
+    const keys: KeyStatus[] = [];
+    for (const { key, text } of reply.records) {
+      const status = describe(decodeRecord(text, key), key, nowMs, maxClaims);
+      if (status.heldCount + status.waitingCount > 0) keys.push(status);
+    }
+    const last = reply.records.at(-1);
+    return reply.records.length < limit || last === undefined ? { keys } : { keys, cursor: last.key };
+  }
+
+  /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
+  async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
+    const sentMs = this.#clock.monotonicMs();
+    const reply = await this.#flights.aside(ask);
+    const receivedMs = this.#clock.monotonicMs();
+    this.#time.add(reply.nowMs, sentMs, receivedMs);
+    return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };
+  }
+}
+
+function closedError(name: string): HoldfastError {
+  return new HoldfastError("CLOSED", `The ${name} store is closed. Create another one.`);
+}
+
+function checkDrift(drift: number): number {
+  if (typeof drift === "number" && drift >= 0 && drift <= 0.1) return drift;
+  throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
+}

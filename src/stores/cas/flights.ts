@@ -1,0 +1,392 @@
+/**
+ * Flat combining: what is asked for while requests are under way gathers by key, and goes out together.
+ *
+ * A key with something to do is a lane. A lane is in at most one flight at a time, a flight carries many lanes, and only a
+ * few flights are under way at once. So a hundred callers of one key cost one swap, and so do a hundred keys.
+ *
+ * No answer comes from memory alone. What is known of a key is only a guess at what the server has: the swap compares its
+ * version, also where nothing is to be written, and whatever was computed from a wrong guess is computed again from the
+ * record that the conflict brings along.
+ */
+import {
+  type Clock,
+  HoldfastError,
+  type LockRecord,
+  StoreUnavailableError,
+  type Timer,
+} from "../../core/index.ts";
+import type { CasDriver, ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
+import { Lane } from "./lane.ts";
+import {
+  type Answer,
+  type Asked,
+  type Combined,
+  type CombineOptions,
+  combine,
+  type Operation,
+  shortened,
+} from "./operation.ts";
+import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
+import type { ServerTime, TimeBounds } from "./server-time.ts";
+
+export interface FlightOptions {
+  readonly driver: CasDriver;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly time: ServerTime;
+  readonly combine: CombineOptions;
+  readonly maxFlights: number;
+  readonly maxChanges: number;
+  readonly maxBatchBytes: number;
+  readonly cachedKeys: number;
+  /** How late the server may make a change, and how long its answer is waited for. */
+  readonly flightMs: number;
+  /** How long an operation is tried again while others keep changing the key. */
+  readonly giveUpMs: number;
+  /** Told of every answer just before it is given, with the record that it came from. */
+  onAnswer(key: string, asked: Asked, answer: Answer, record: LockRecord): void;
+  /** Told of every record that the server certainly has. */
+  onRecord(key: string, record: LockRecord): void;
+  /** Told when a record was left without claims. */
+  onIdle(): void;
+}
+
+/** One lane's part of a flight. */
+interface Passenger {
+  readonly lane: Lane;
+  readonly operations: readonly Operation[];
+  readonly combined: Combined;
+  /** Whether nothing was known of the key. Then a conflict is no news of other processes. */
+  readonly isGuess: boolean;
+}
+
+export class Flights {
+  readonly #options: FlightOptions;
+  readonly #lanes = new Map<string, Lane>();
+  readonly #cache: RecordCache;
+  #forgetFrom: number;
+  #ready: Lane[] = [];
+  #underWay = 0;
+  #aside = 0;
+  #isBoarding = false;
+  #closed: HoldfastError | undefined;
+  readonly #landed: (() => void)[] = [];
+  readonly #timers = new Set<Timer>();
+
+  constructor(options: FlightOptions) {
+    this.#options = options;
+    this.#cache = new RecordCache(options.cachedKeys);
+    this.#forgetFrom = options.cachedKeys;
+  }
+
+  ask<A>(key: string, asked: Asked): Promise<A> {
+    return new Promise<A>((resolve, reject) => {
+      if (this.#closed !== undefined) {
+        reject(this.#closed);
+        return;
+      }
+      const sinceMs = this.#options.clock.monotonicMs();
+      const operation: Operation = { asked, sinceMs, resolve: resolve as Operation["resolve"], reject };
+      const lane = this.#laneOf(key);
+      lane.pending.push(operation);
+      this.#board(lane);
+    });
+  }
+
+  /** Makes a request that concerns no lane, with the same patience, and waited for when closing. */
+  async aside<R>(send: () => Promise<R>): Promise<R> {
+    this.#aside++;
+    try {
+      return await this.#withinFlightTime(send);
+    } catch (error) {
+      throw HoldfastError.from(error);
+    } finally {
+      this.#aside--;
+      this.#noteLanding();
+    }
+  }
+
+  /** Refuses what is pending with this error, and resolves when nothing is under way any more. */
+  async close(error: HoldfastError): Promise<void> {
+    this.#closed ??= error;
+    for (const timer of this.#timers) timer.cancel();
+    this.#timers.clear();
+    this.#ready = [];
+    for (const lane of this.#lanes.values()) lane.rejectPending(this.#closed);
+    if (this.#underWay + this.#aside > 0) await new Promise<void>((resolve) => this.#landed.push(resolve));
+    this.#lanes.clear();
+    this.#cache.clear();
+  }
+
+  #laneOf(key: string): Lane {
+    const known = this.#lanes.get(key);
+    if (known !== undefined) return known;
+    // Before the new one is there, which has nothing to do yet.
+    if (this.#lanes.size >= this.#forgetFrom) this.#forgetLanes();
+    const lane = new Lane(key);
+    this.#lanes.set(key, lane);
+    return lane;
+  }
+
+  /** A lane without anything to do is kept for its pace; that is worth no more than what is known of its key. */
+  #forgetLanes(): void {
+    for (const [key, lane] of this.#lanes) if (!lane.isActive) this.#lanes.delete(key);
+    this.#forgetFrom = Math.max(this.#options.cachedKeys, 2 * this.#lanes.size);
+  }
+
+  /** Lets a lane take the next flight, or the one after its pause. */
+  #board(lane: Lane): void {
+    if (lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
+    lane.isQueued = true;
+    const pauseMs = lane.pauseMs(this.#options.clock.monotonicMs());
+    if (pauseMs > 0) {
+      this.#in(pauseMs, () => this.#enqueue(lane));
+    } else {
+      this.#enqueue(lane);
+    }
+  }
+
+  #enqueue(lane: Lane): void {
+    this.#ready.push(lane);
+    if (this.#isBoarding) return;
+    this.#isBoarding = true;
+    // What is asked for in the same breath goes along.
+    queueMicrotask(() => {
+      this.#isBoarding = false;
+      this.#depart();
+    });
+  }
+
+  #depart(): void {
+    const { maxFlights, clock, time, maxChanges } = this.#options;
+    while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
+      const nowMs = clock.monotonicMs();
+      const bounds = time.at(nowMs);
+      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges), nowMs);
+      else void this.#swap(this.#passengers(bounds), bounds, nowMs);
+    }
+  }
+
+  #passengers(bounds: TimeBounds): Passenger[] {
+    const { combine: options, maxChanges, maxBatchBytes } = this.#options;
+    const passengers: Passenger[] = [];
+    let bytes = 0;
+    let taken = 0;
+    while (taken < this.#ready.length && passengers.length < maxChanges && bytes < maxBatchBytes) {
+      const lane = this.#ready[taken++] as Lane;
+      const operations = lane.takeOff();
+      const { known, isGuess } = this.#knownOf(lane);
+      const combined = combine(lane.key, known, operations, bounds, options);
+      bytes += combined.change.text?.length ?? 0;
+      passengers.push({ lane, operations, combined, isGuess });
+    }
+    this.#ready.splice(0, taken);
+    return passengers;
+  }
+
+  /**
+   * What a conflict has brought along stays with the lane that needs it. In the cache it might be replaced before its turn
+   * comes, by what others of the same flight have brought along: then no two keys would ever get on.
+   */
+  #knownOf(lane: Lane): { known: Known; isGuess: boolean } {
+    const { known } = lane;
+    if (known === undefined) return this.#cache.take(lane.key);
+    lane.known = undefined;
+    return { known, isGuess: false };
+  }
+
+  /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
+  async #read(lanes: readonly Lane[], sentMs: number): Promise<void> {
+    const { driver, time, clock } = this.#options;
+    const asked = lanes.map((lane) => ({ lane, operations: lane.takeOff() }));
+    await this.#fly(
+      () => driver.read(lanes.map((lane) => lane.key)),
+      (reply) => {
+        time.add(reply.nowMs, sentMs, clock.monotonicMs());
+        for (const [index, { lane, operations }] of asked.entries()) {
+          lane.land();
+          if (this.#learn(lane, operations, reply.records[index])) lane.putBack(operations);
+        }
+      },
+      (error) => {
+        for (const { lane, operations } of asked) {
+          lane.land();
+          for (const operation of operations) operation.reject(error);
+        }
+      },
+    );
+    this.#boardAgain(asked);
+  }
+
+  async #swap(passengers: readonly Passenger[], bounds: TimeBounds, sentMs: number): Promise<void> {
+    const { driver, flightMs } = this.#options;
+    const changes = passengers.map(({ combined }) => combined.change);
+    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs };
+    await this.#fly(
+      () => driver.swap(batch),
+      (reply) => this.#arrive(passengers, reply, bounds, sentMs),
+      // Whether the changes were made is not known, so neither is what the keys are now: nothing is put back.
+      (error) => {
+        for (const { lane, operations } of passengers) {
+          lane.land();
+          for (const operation of operations) operation.reject(error);
+        }
+      },
+    );
+    this.#boardAgain(passengers);
+  }
+
+  #boardAgain(landed: readonly { readonly lane: Lane }[]): void {
+    for (const { lane } of landed) {
+      if (this.#closed === undefined) this.#board(lane);
+      else lane.rejectPending(this.#closed);
+    }
+  }
+
+  /** Counts the flight, and bounds the time for which its answer is waited for. */
+  async #fly<R>(
+    send: () => Promise<R>,
+    arrive: (reply: R) => void,
+    lose: (error: HoldfastError) => void,
+  ): Promise<void> {
+    this.#underWay++;
+    try {
+      arrive(await this.#withinFlightTime(send));
+    } catch (error) {
+      lose(HoldfastError.from(error));
+    } finally {
+      this.#underWay--;
+      this.#noteLanding();
+      this.#depart();
+    }
+  }
+
+  #noteLanding(): void {
+    if (this.#underWay + this.#aside === 0) for (const resolve of this.#landed.splice(0)) resolve();
+  }
+
+  #withinFlightTime<R>(send: () => Promise<R>): Promise<R> {
+    const { clock, flightMs, driver } = this.#options;
+    return new Promise((resolve, reject) => {
+      const timer = clock.setTimer(flightMs, () => {
+        const what = `The ${driver.name} store did not answer within ${flightMs} ms. Whether it did what was asked is unknown.`;
+        reject(new StoreUnavailableError(what));
+      });
+      timer.keepAlive(true);
+      const settle = () => timer.cancel();
+      const reply = callDriver(send);
+      reply.then(settle, settle);
+      reply.then(resolve, reject);
+    });
+  }
+
+  #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
+    const { time, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const lateMs = time.lateness(bounds.highMs, reply.nowMs, sentMs, nowMs);
+    // The server has contradicted what the samples say.
+    if (reply.results.some(({ state }) => state === "untimely")) time.reset();
+    time.add(reply.nowMs, sentMs, nowMs);
+    for (const [index, passenger] of passengers.entries()) {
+      passenger.lane.land();
+      this.#conclude(passenger, reply.results[index], lateMs, nowMs - sentMs);
+    }
+  }
+
+  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, tookMs: number): void {
+    const { clock, random } = this.#options;
+    const { lane, operations, combined } = passenger;
+    const nowMs = clock.monotonicMs();
+    switch (result?.state) {
+      case "swapped":
+        lane.won(nowMs, tookMs, random());
+        this.#confirm(passenger, result.version, lateMs);
+        if (combined.change.idle) this.#options.onIdle();
+        return;
+      case "same":
+        this.#confirm(passenger, combined.change.expected, lateMs);
+        return;
+      case "conflict":
+        if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
+        if (this.#learn(lane, operations, result.current)) {
+          this.#tryAgain(lane, operations, "others kept changing the record");
+        }
+        return;
+      case "untimely":
+        this.#tryAgain(lane, operations, "its clock does not agree with what it said before");
+        return;
+      case "failed":
+        for (const operation of operations) operation.reject(HoldfastError.from(result.error, lane.key));
+        return;
+      case undefined: {
+        const what = `The driver of the ${this.#options.driver.name} store left a change of "${lane.key}" unanswered.`;
+        const error = new HoldfastError("STORE_FAILURE", what, { key: lane.key });
+        for (const operation of operations) operation.reject(error);
+      }
+    }
+  }
+
+  /** What was computed from the guess is true: the server has, or now has, what the guess said. */
+  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number): void {
+    const { outcomes, record, text } = combined;
+    const known: Known = { version, text, record };
+    this.#cache.put(lane.key, known);
+    for (const { operation, answer, error } of outcomes) {
+      if (error !== undefined) operation.reject(error);
+      else this.#answer(lane.key, operation, shortened(answer, lateMs), record);
+    }
+    this.#options.onRecord(lane.key, record);
+  }
+
+  #answer(key: string, { asked, resolve }: Operation, answer: Answer, record: LockRecord): void {
+    this.#options.onAnswer(key, asked, answer, record);
+    resolve(answer);
+  }
+
+  /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */
+  #learn(lane: Lane, operations: readonly Operation[], current: StoredRecord | undefined): boolean {
+    try {
+      lane.known = knownFrom(current, lane.key);
+      this.#options.onRecord(lane.key, lane.known.record);
+      return true;
+    } catch (error) {
+      // The record is left as it is. Other keys of the flight are none the worse for it.
+      for (const operation of operations) operation.reject(HoldfastError.from(error, lane.key));
+      return false;
+    }
+  }
+
+  /** Nothing was written, so the operations can simply go again, until they have had their time. */
+  #tryAgain(lane: Lane, operations: readonly Operation[], why: string): void {
+    const { clock, giveUpMs, driver } = this.#options;
+    const sinceMs = clock.monotonicMs() - giveUpMs;
+    const left = operations.filter((operation) => {
+      if (operation.sinceMs > sinceMs) return true;
+      operation.reject(tiredOf(lane.key, driver.name, giveUpMs, why));
+      return false;
+    });
+    lane.putBack(left);
+  }
+
+  #in(delayMs: number, callback: () => void): void {
+    const timer = this.#options.clock.setTimer(delayMs, () => {
+      this.#timers.delete(timer);
+      callback();
+    });
+    // Somebody awaits what is pending.
+    timer.keepAlive(true);
+    this.#timers.add(timer);
+  }
+}
+
+function tiredOf(key: string, store: string, giveUpMs: number, why: string): StoreUnavailableError {
+  return new StoreUnavailableError(
+    `The ${store} store was asked about "${key}" for ${giveUpMs} ms without success: ${why}. Who holds it is unknown. Try again.`,
+    { key },
+  );
+}
+
+/** A driver that throws, instead of rejecting, has failed like any other. */
+async function callDriver<R>(send: () => Promise<R>): Promise<R> {
+  return send();
+}

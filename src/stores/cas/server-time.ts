@@ -1,0 +1,91 @@
+/**
+ * What time it is on the server, as far as this process can know.
+ *
+ * Every reply tells the server's time T, read somewhere between the moments at which the request was sent and the reply
+ * received. A moment later the server's time is therefore within two bounds, which move apart as the clocks may drift:
+ *
+ *     low  = T + (now − received) · (1 − drift)        high = T + (now − sent) · (1 + drift)
+ *
+ * The narrowest sample counts. One that contradicts it takes its place: then the server's clock was set, or it is
+ * another server's, or this machine was suspended.
+ */
+
+/** The server's time at a moment of this process, in whole milliseconds. */
+export interface TimeBounds {
+  /** It is not earlier than this. */
+  readonly lowMs: number;
+  /** Nor later than this. */
+  readonly highMs: number;
+}
+
+interface Sample {
+  readonly serverMs: number;
+  readonly sentMs: number;
+  readonly receivedMs: number;
+}
+
+/** Servers may round their time down to whole milliseconds. */
+const TICK_MS = 1;
+
+/** Bounds that are wider than this are not relied upon, unless the sample is so fresh that another would be no better. */
+const WIDE_MS = 250;
+const FRESH_MS = 1_000;
+
+export class ServerTime {
+  readonly #drift: number;
+  readonly #maxAgeMs: number;
+  #sample: Sample | undefined;
+
+  /** The drift is by how much, as a fraction, the rates of the two clocks may differ. */
+  constructor(drift: number, maxAgeMs: number) {
+    this.#drift = drift;
+    this.#maxAgeMs = maxAgeMs;
+  }
+
+  /** Learns from a reply, by this process's monotonic clock. */
+  add(serverMs: number, sentMs: number, receivedMs: number): void {
+    const next: Sample = { serverMs, sentMs, receivedMs };
+    const known = this.#sample;
+    if (known !== undefined && this.#isBetter(known, next)) return;
+    this.#sample = next;
+  }
+
+  /** Forgets all samples, because the server did not agree with what follows from them. */
+  reset(): void {
+    this.#sample = undefined;
+  }
+
+  /** Undefined where a sample has to be taken first. */
+  at(nowMs: number): TimeBounds | undefined {
+    const sample = this.#sample;
+    if (sample === undefined) return undefined;
+    const ageMs = nowMs - sample.receivedMs;
+    const { low, high } = this.#bounds(sample, nowMs);
+    if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
+    return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
+  }
+
+  /**
+   * By how much the server's time was above the bounds at the moment of sending, as the reply shows; 0 while it was not.
+   * What was counted from the upper bound then ends earlier than was thought.
+   */
+  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number {
+    const earliest = serverMs - (receivedMs - sentMs) * (1 + this.#drift);
+    return earliest > highMs ? Math.ceil(serverMs + TICK_MS - highMs) : 0;
+  }
+
+  #isBetter(known: Sample, next: Sample): boolean {
+    const old = this.#bounds(known, next.receivedMs);
+    const now = this.#bounds(next, next.receivedMs);
+    // They contradict each other. Replies may overtake each other, so the later question has the later answer.
+    if (now.low > old.high || now.high < old.low) return next.sentMs < known.sentMs;
+    return old.high - old.low < now.high - now.low;
+  }
+
+  #bounds({ serverMs, sentMs, receivedMs }: Sample, nowMs: number): { low: number; high: number } {
+    return {
+      low: serverMs + (nowMs - receivedMs) * (1 - this.#drift),
+      high: serverMs + TICK_MS + (nowMs - sentMs) * (1 + this.#drift),
+    };
+  }
+}
