@@ -1,5 +1,5 @@
 /** How a client learns that a waiting claim of its was granted: by the replies to itself, or by a channel of its own. */
-import type { ClaimRef, GrantListener, Unsubscribe } from "../../core/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import type { Subscription } from "./subscription.ts";
@@ -27,6 +27,7 @@ export class WakeUps {
   readonly #connection: Connection;
   readonly #channelPrefix: string;
   readonly #owners = new Map<string, Owner>();
+  #ownersText: string | undefined;
   /** The latest request that is held back until its owner listens. */
   #heldBack: Promise<void> | undefined;
   #warned = false;
@@ -36,9 +37,10 @@ export class WakeUps {
     this.#channelPrefix = channelPrefix;
   }
 
-  /** The clients of this store. */
-  get owners(): readonly string[] {
-    return [...this.#owners.keys()];
+  /** The clients of this store, as JSON. */
+  get ownersText(): string {
+    this.#ownersText ??= JSON.stringify([...this.#owners.keys()]);
+    return this.#ownersText;
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
@@ -53,6 +55,7 @@ export class WakeUps {
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     this.#owners.set(name, owner);
+    this.#ownersText = undefined;
     owner.ready = new Promise((resolve) => {
       const settle = () => {
         clearTimeout(timer);
@@ -64,6 +67,7 @@ export class WakeUps {
     });
     return () => {
       if (this.#owners.get(name) === owner) this.#owners.delete(name);
+      this.#ownersText = undefined;
       this.#end(owner);
     };
   }
@@ -89,13 +93,14 @@ export class WakeUps {
     return turn;
   }
 
-  tell(name: string, ref: ClaimRef): void {
+  tell(name: string, ref: GrantRef): void {
     this.#owners.get(name)?.listener([ref]);
   }
 
   close(): void {
     for (const owner of this.#owners.values()) this.#end(owner);
     this.#owners.clear();
+    this.#ownersText = undefined;
   }
 
   #end(owner: Owner): void {
@@ -105,7 +110,10 @@ export class WakeUps {
 
   #subscribe(owner: Owner, settle: () => void): void {
     owner.subscription = this.#connection.listen(`${this.#channelPrefix}${owner.name}`, {
-      onMessage: (message) => owner.listener([readMessage(message)]),
+      onMessage: (message) => {
+        // A client that shares its connection goes on handing messages out until the server has confirmed the end.
+        if (this.#owners.get(owner.name) === owner) owner.listener([readMessage(message)]);
+      },
       onListening: () => {
         owner.failures = 0;
         settle();
@@ -143,7 +151,7 @@ export class WakeUps {
   }
 }
 
-function readMessage(message: string): ClaimRef {
-  const [key, id] = JSON.parse(message) as [string, string];
-  return { key, id };
+function readMessage(message: string): GrantRef {
+  const [key, id, fence] = JSON.parse(message) as [string, string, string];
+  return { key, id, fence: BigInt(fence) };
 }
