@@ -73,7 +73,8 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     expect(await calls()).toBe(before);
   });
 
-  test("waiters queue up in the order in which they asked, whoever listens first", async () => {
+  /** A store whose subscriptions for owners called "first" begin when the test says so. */
+  function slowToListen(keyPrefix: string) {
     let listen = () => {};
     const listening = new Promise<void>((resolve) => {
       listen = resolve;
@@ -88,11 +89,16 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
         });
       },
     });
-    const store = redisStore(late, { keyPrefix: "turns" });
+    const store = redisStore(late, { keyPrefix });
     onTestFinished(async () => {
       await store.close();
       late.disconnect();
     });
+    return { store, listen };
+  }
+
+  test("waiters queue up in the order in which they asked, whoever listens first", async () => {
+    const { store, listen } = slowToListen("turns");
     await store.acquire(request);
     const asked = ["first", "second"].map((owner) => {
       store.onGrant(owner, () => {});
@@ -108,6 +114,20 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     await Promise.all(asked);
     const [status] = (await store.look({ key: request.key, maxClaims: 10 })).keys;
     expect(status?.waiting.map(({ id }) => id)).toEqual(["first", "second"]);
+  });
+
+  test("a release does not overtake the request that it ends", async () => {
+    const { store, listen } = slowToListen("overtaking");
+    store.onGrant("first", () => {});
+    const waiter = { ...request, owner: "first", wait: true };
+    const asked = store.acquire(waiter);
+    const released = store.release([waiter]);
+    for (let trip = 0; trip < 20; trip++) await client.ping();
+    listen();
+    expect(await asked).toMatchObject({ state: "held" });
+    expect(await released).toEqual([true]);
+    const [status] = (await store.look({ key: request.key, maxClaims: 10 })).keys;
+    expect(status).toMatchObject({ heldCount: 0, waitingCount: 0 });
   });
 
   test("keys of another kind under the prefix are told, with the remedy", async () => {
