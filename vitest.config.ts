@@ -1,22 +1,7 @@
 import { fileURLToPath } from "node:url";
-import { configDefaults, defineConfig } from "vitest/config";
+import { defineConfig } from "vitest/config";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
-
-/**
- * Tests that need several real servers, or kill, pause and fail them over. They are not steady enough yet to decide over
- * a change, so they run by a command of their own: `npm run engines`.
- */
-export const engineTests = [
-  "test/contract/redis-cluster.test.ts",
-  "test/contract/redis-rights.test.ts",
-  "test/contract/redis-sentinel.test.ts",
-  "test/contract/redlock.test.ts",
-  "test/stores/redis/faults.test.ts",
-  "test/stores/redis/outages.test.ts",
-  "test/stores/redis/rights.test.ts",
-  "test/stores/redlock/servers.test.ts",
-];
 
 export default defineConfig({
   resolve: {
@@ -32,7 +17,6 @@ export default defineConfig({
   },
   test: {
     include: ["test/**/*.test.ts"],
-    exclude: [...configDefaults.exclude, ...engineTests],
     // A hung promise is a failure that names its test, not a run that never ends.
     testTimeout: 20_000,
     // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.

@@ -36,6 +36,7 @@ class NewClaim implements RecordClaim {
   application: string;
   readonly arrival: number;
   fence = 0n;
+  agreedBy = "";
   acquiredAtMs = 0;
   expiresAtMs: number;
   promisedUntilMs = 0;

@@ -24,6 +24,7 @@ interface StoredClaim {
   info?: string;
   application?: string;
   fence?: string;
+  agreedBy?: string;
   acquiredAtMs?: number;
   promisedUntilMs?: number;
 }
@@ -55,6 +56,7 @@ export function decodeRecord(text: string, key: string): LockRecord {
     if (claim.fence === 0n || claim.fence > record.fence) {
       throw unreadable(key, `the fence of "${claim.id}" is not from 1 to the record's`);
     }
+    claim.agreedBy = readText(item, "agreedBy", key, "");
     claim.acquiredAtMs = readNumber(item, "acquiredAtMs", key);
     claim.promisedUntilMs = readNumber(item, "promisedUntilMs", key, 0);
     addHeld(record, claim);
@@ -77,6 +79,7 @@ function storedClaim(claim: RecordClaim): StoredClaim {
   if (claim.fence !== 0n) {
     stored.fence = claim.fence.toString();
     stored.acquiredAtMs = claim.acquiredAtMs;
+    if (claim.agreedBy !== "") stored.agreedBy = claim.agreedBy;
     if (claim.promisedUntilMs !== 0) stored.promisedUntilMs = claim.promisedUntilMs;
   }
   return stored;
@@ -102,6 +105,7 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     application: readText(item, "application", key, ""),
     arrival,
     fence: 0n,
+    agreedBy: "",
     acquiredAtMs: 0,
     expiresAtMs: readNumber(item, "expiresAtMs", key),
     promisedUntilMs: 0,

@@ -49,6 +49,8 @@ export interface RecordClaim {
   fence: bigint;
   acquiredAtMs: number;
   expiresAtMs: number;
+  /** Who proposed the present fence to several stores; empty for the store's own. `record-agreement.ts` has the rules. */
+  agreedBy: string;
   /** Until when a former caller may count on the lease, from whom another took it over. */
   promisedUntilMs: number;
   /** Where it stands in `held` or `waiting`. */
@@ -362,6 +364,7 @@ function stampGrant(record: LockRecord, claim: RecordClaim, turn: Turn): void {
   // biome-ignore lint/complexity/useMathMinMax: these are bigints.
   record.fence = next > turn.stamp ? next : turn.stamp;
   claim.fence = record.fence;
+  claim.agreedBy = "";
   claim.acquiredAtMs = turn.nowMs;
 }
 
