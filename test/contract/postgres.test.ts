@@ -1,0 +1,82 @@
+/** The suite over a real PostgreSQL: directly, and through PgBouncer in transaction mode, with pushes and without. */
+import type { Store } from "holdfast";
+import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
+import { type StoreHarness, storeContract } from "holdfast/testing";
+import { Client, Pool } from "pg";
+import { afterAll, beforeAll, describe, it } from "vitest";
+import { canRunPgBouncer, type PgBouncer, startPgBouncer } from "../engines/pgbouncer.ts";
+import { canRunPostgres, type PostgresServer, startPostgres } from "../engines/postgres.ts";
+
+/** The instances of one test stand for processes, so each has a pool of its own; all tests use the same few. */
+function harnessOf(name: string, url: () => string, options: () => PostgresStoreOptions) {
+  const pools: Pool[] = [];
+  const harness: StoreHarness = {
+    name,
+    tickMs: 25,
+    async open(openOptions) {
+      const stores: Store[] = [];
+      return {
+        async store() {
+          const place = stores.length;
+          pools[place] ??= new Pool({ connectionString: url(), max: 20 });
+          const store = postgresStore(pools[place], { ...options(), ...openOptions });
+          stores[place] = store;
+          return store;
+        },
+        async close() {
+          await Promise.all(stores.map((store) => store.close()));
+        },
+      };
+    },
+  };
+  const end = async () => {
+    await Promise.all(pools.map((pool) => pool.end()));
+  };
+  return { harness, end };
+}
+
+describe.skipIf(!canRunPostgres())("postgres", () => {
+  let server: PostgresServer;
+  let bouncer: PgBouncer | undefined;
+
+  beforeAll(async () => {
+    server = await startPostgres({ settings: { max_connections: "200" } });
+    if (canRunPgBouncer()) bouncer = await startPgBouncer(server, 8);
+  }, 120_000);
+
+  afterAll(async () => {
+    await bouncer?.stop();
+    await server?.stop();
+  });
+
+  const direct = harnessOf(
+    "postgres: a pool",
+    () => server.url,
+    () => ({ autoMigrate: true }),
+  );
+  afterAll(direct.end);
+  storeContract(direct.harness, { describe: describe.concurrent, it });
+
+  describe.skipIf(!canRunPgBouncer())("through PgBouncer", () => {
+    const listener = async () => {
+      const client = new Client({ connectionString: server.url });
+      await client.connect();
+      return client;
+    };
+    const pushed = harnessOf(
+      "postgres: PgBouncer, and a listener of its own",
+      () => bouncer!.url,
+      () => ({ table: "pushed", autoMigrate: true, listener }),
+    );
+    afterAll(pushed.end);
+    storeContract(pushed.harness, { describe: describe.concurrent, it });
+
+    const polled = harnessOf(
+      "postgres: PgBouncer, without pushes",
+      () => bouncer!.url,
+      () => ({ table: "polled", autoMigrate: true, listener: false, maxPollMs: 100 }),
+    );
+    afterAll(polled.end);
+    storeContract(polled.harness, { describe: describe.concurrent, it });
+  });
+});
