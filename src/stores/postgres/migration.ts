@@ -69,6 +69,9 @@ function createTable({ table }: TableNames): string {
  * Replies the time in milliseconds, whether that was outside of the time allowed (then nothing was done), and the changes
  * that were not made because the key has another version: [number, version, record] of each, or null where there are none.
  *
+ * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes two thirds of the time. It
+ * visits them in order as well, because the two ways to join that would not are switched off.
+ *
  * Races:
  * - Two batches with keys in common. Each takes its keys in the order of their bytes, and waits for a key only while it
  *   has none that comes after it. So none waits for one that waits for it, and there is no deadlock.
@@ -84,10 +87,12 @@ function createSwap({ table, swap }: TableNames): string {
   out now_ms float8,
   out untimely boolean,
   out conflicts text
-) language plpgsql as $holdfast$
+) language plpgsql set enable_hashjoin = off set enable_seqscan = off as $holdfast$
 declare
+  swap_version uuid := new_version;
   change record;
   made boolean;
+  made_numbers bigint[];
   found_version uuid;
   found_record text;
   lost bigint[];
@@ -101,36 +106,44 @@ begin
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
-  for change in
-    select * from unnest(
-      string_to_array(change_keys, E'\\n'),
-      string_to_array(change_expects, E'\\n', '')::uuid[],
-      string_to_array(change_records, E'\\n', ''),
-      string_to_array(change_idles, E'\\n')::boolean[],
-      string_to_array(change_keeps, E'\\n')::bigint[]
-    ) with ordinality as asked (key, expects, record, idle, keep_until_ms, number)
-    order by asked.key collate "C"
-  loop
-    if change.record is null then
-      select version into found_version from ${table} where key = change.key;
-      made := found_version is not distinct from change.expects;
-    elsif change.expects is null then
-      insert into ${table} (key, version, record, idle, keep_until_ms)
-      values (change.key, new_version::uuid, change.record, change.idle, change.keep_until_ms)
-      on conflict (key) do nothing;
-      made := found;
-    else
-      update ${table}
-      set version = new_version::uuid, record = change.record, idle = change.idle, keep_until_ms = change.keep_until_ms
-      where key = change.key and version = change.expects;
-      made := found;
+  if update_count <> '0' then
+    with updated as (
+      update ${table} as lock
+      set version = swap_version, record = asked.record, idle = asked.idle, keep_until_ms = asked.keep_until_ms
+      from (${asked}) as asked
+      where lock.key = asked.key and lock.version = asked.expects
+      returning asked.number
+    )
+    select array_agg(number) into made_numbers from updated;
+    if made_numbers is null or cardinality(made_numbers) <> update_count::int then
+      select array_agg(asked.number), array_agg(json_build_array(asked.number - 1, lock.version, lock.record))
+      into lost, lost_records
+      from (${asked}) as asked left join ${table} as lock on lock.key = asked.key
+      where made_numbers is null or asked.number <> all (made_numbers);
     end if;
-    if not made then
-      select version, record into found_version, found_record from ${table} where key = change.key;
-      lost := lost || change.number;
-      lost_records := lost_records || json_build_array(change.number - 1, found_version, found_record);
-    end if;
-  end loop;
+  else
+    for change in ${asked} loop
+      if change.record is null then
+        select version into found_version from ${table} where key = change.key;
+        made := found_version is not distinct from change.expects;
+      elsif change.expects is null then
+        insert into ${table} (key, version, record, idle, keep_until_ms)
+        values (change.key, swap_version, change.record, change.idle, change.keep_until_ms)
+        on conflict (key) do nothing;
+        made := found;
+      else
+        update ${table}
+        set version = swap_version, record = change.record, idle = change.idle, keep_until_ms = change.keep_until_ms
+        where key = change.key and version = change.expects;
+        made := found;
+      end if;
+      if not made then
+        select version, record into found_version, found_record from ${table} where key = change.key;
+        lost := lost || change.number;
+        lost_records := lost_records || json_build_array(change.number - 1, found_version, found_record);
+      end if;
+    end loop;
+  end if;
   if extract(epoch from clock_timestamp()) * 1000 > latest::float8 then
     raise exception 'the changes came too late' using errcode = '${TOO_LATE}';
   end if;
@@ -147,3 +160,13 @@ begin
 end
 $holdfast$`;
 }
+
+/** The changes as rows, in the order in which every batch takes them. */
+const asked = `select * from unnest(
+  string_to_array(change_keys, E'\\n'),
+  string_to_array(change_expects, E'\\n', '')::uuid[],
+  string_to_array(change_records, E'\\n', ''),
+  string_to_array(change_idles, E'\\n')::boolean[],
+  string_to_array(change_keeps, E'\\n')::bigint[]
+) with ordinality as line (key, expects, record, idle, keep_until_ms, number)
+order by line.key collate "C"`;

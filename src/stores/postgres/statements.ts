@@ -38,6 +38,7 @@ export interface SwapRow {
 
 export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: string): Statement {
   const { changes, earliestMs, latestMs } = batch;
+  const isUpdates = changes.every(({ expected, text }) => expected !== undefined && text !== undefined);
   const wakes = changes.flatMap((change, index) =>
     change.wakes.map(({ owner, id }) => ({
       number: String(index + 1),
@@ -46,13 +47,14 @@ export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: s
     })),
   );
   return {
-    text: `select now_ms, untimely, conflicts from ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+    text: `select now_ms, untimely, conflicts from ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
     values: [
       changes.map(({ key }) => key).join(LINE),
       changes.map(({ expected }) => expected ?? "").join(LINE),
       changes.map(({ text }) => text ?? "").join(LINE),
       changes.map(({ idle }) => (idle ? "t" : "f")).join(LINE),
       changes.map(({ keepUntilMs }) => keepUntilMs).join(LINE),
+      isUpdates ? String(changes.length) : "0",
       version,
       String(earliestMs),
       String(latestMs),

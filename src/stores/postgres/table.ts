@@ -22,6 +22,7 @@ export const SWAP_PARAMETERS = [
   "change_records text",
   "change_idles text",
   "change_keeps text",
+  "update_count text",
   "new_version text",
   "earliest text",
   "latest text",
