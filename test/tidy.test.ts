@@ -21,8 +21,6 @@ const overCas = { folders: ["src/core", "src/stores/cas"], packages: [] };
 const mayImport: Readonly<Record<string, { folders: readonly string[]; packages: readonly string[] }>> = {
   "src/core": { folders: [], packages: [] },
   "src/stores/*": { folders: ["src/core"], packages: [] },
-  // These keep a record as one value, and have the rest in common.
-  "src/stores/postgres": { folders: ["src/core", "src/stores/cas"], packages: [] },
   // Redlock is made of Redis stores.
   "src/stores/redlock": { folders: ["src/core", "src/stores/redis"], packages: [] },
   "src/stores/file": overCas,

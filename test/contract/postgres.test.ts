@@ -1,11 +1,13 @@
 /** The suite over a real PostgreSQL: directly, and through PgBouncer in transaction mode, with pushes and without. */
 import type { Store } from "holdfast";
+import type { CasDriver } from "holdfast/cas";
 import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
-import { type StoreHarness, storeContract } from "holdfast/testing";
+import { driverContract, type StoreHarness, storeContract } from "holdfast/testing";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { canRunPgBouncer, type PgBouncer, startPgBouncer } from "../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../engines/postgres.ts";
+import { newDriver } from "../stores/postgres/new-driver.ts";
 
 /** The instances of one test stand for processes, so each has a pool of its own; all tests use the same few. */
 function harnessOf(name: string, url: () => string, options: () => PostgresStoreOptions) {
@@ -56,6 +58,31 @@ describe.skipIf(!canRunPostgres())("postgres", () => {
   );
   afterAll(direct.end);
   storeContract(direct.harness, { describe: describe.concurrent, it });
+
+  describe("the driver", () => {
+    const pools: Pool[] = [];
+    afterAll(() => Promise.all(pools.map((pool) => pool.end())));
+    driverContract(
+      {
+        name: "postgres",
+        async open() {
+          const drivers: CasDriver[] = [];
+          return {
+            async driver() {
+              pools[drivers.length] ??= new Pool({ connectionString: server.url, max: 20 });
+              const driver = newDriver(pools[drivers.length]!, { table: "driven" });
+              drivers.push(driver);
+              return driver;
+            },
+            async close() {
+              await Promise.all(drivers.map((driver) => driver.close?.()));
+            },
+          };
+        },
+      },
+      { describe: describe.concurrent, it },
+    );
+  });
 
   describe.skipIf(!canRunPgBouncer())("through PgBouncer", () => {
     const listener = async () => {
