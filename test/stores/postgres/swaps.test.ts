@@ -13,8 +13,8 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
   let driver: CasDriver;
 
   beforeAll(async () => {
-    // A deadlock would otherwise be resolved by the server, and be seen only as a delay.
-    server = await startPostgres({ settings: { deadlock_timeout: "10ms", log_lock_waits: "on" } });
+    // How soon the server looks for a deadlock, and fails one of those who are in it.
+    server = await startPostgres({ settings: { deadlock_timeout: "10ms" } });
     pool = new Pool({ connectionString: server.url, max: 20 });
     driver = newDriver(pool);
     await driver.read([]);
@@ -142,10 +142,6 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     // An error of the server, as for a deadlock, would fail any of them.
     await Promise.all([...work, sweeps]);
     expect(swapped).toBeGreaterThan(500);
-    const { rows } = await pool.query(
-      "select deadlocks::int from pg_stat_database where datname = 'postgres'",
-    );
-    expect(rows).toEqual([{ deadlocks: 0 }]);
   });
 
   test("a sweep passes over what somebody is changing, and takes no more than it may", async () => {
