@@ -33,6 +33,9 @@ export const meanings: Readonly<Record<string, Meaning>> = {
   "53": unavailable(
     "The server lacks connections, memory or disk space. Use a smaller pool, or give it more.",
   ),
+  "54": unavailable(
+    "A limit of the server is reached, as of its queue of notifications: end the session that listens inside a long transaction.",
+  ),
   "55P03": unavailable(
     "A row stayed locked for lock_timeout. It is tried again; nobody else should lock the table.",
   ),

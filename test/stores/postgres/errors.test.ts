@@ -15,6 +15,7 @@ const answers: readonly (readonly [state: string, name: string, code: ErrorCode]
   ["53100", "disk_full", "STORE_UNAVAILABLE"],
   ["53200", "out_of_memory", "STORE_UNAVAILABLE"],
   ["53300", "too_many_connections", "STORE_UNAVAILABLE"],
+  ["54000", "program_limit_exceeded", "STORE_UNAVAILABLE"],
   ["55P03", "lock_not_available", "STORE_UNAVAILABLE"],
   ["57014", "query_canceled", "STORE_UNAVAILABLE"],
   ["57P01", "admin_shutdown", "STORE_UNAVAILABLE"],
