@@ -1,9 +1,9 @@
-/** The suite over a real PostgreSQL: directly, and through PgBouncer in transaction mode, with pushes and without. */
+/** The suites over a real PostgreSQL: directly with pushes, and through PgBouncer in transaction mode without. */
 import type { Store } from "holdfast";
 import type { CasDriver } from "holdfast/cas";
 import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { driverContract, type StoreHarness, storeContract } from "holdfast/testing";
-import { Client, Pool } from "pg";
+import { Pool } from "pg";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { canRunPgBouncer, type PgBouncer, startPgBouncer } from "../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../engines/postgres.ts";
@@ -14,7 +14,7 @@ function harnessOf(name: string, url: () => string, options: () => PostgresStore
   const pools: Pool[] = [];
   const harness: StoreHarness = {
     name,
-    tickMs: 25,
+    tickMs: 40,
     async open(openOptions) {
       const stores: Store[] = [];
       return {
@@ -85,19 +85,6 @@ describe.skipIf(!canRunPostgres())("postgres", () => {
   });
 
   describe.skipIf(!canRunPgBouncer())("through PgBouncer", () => {
-    const listener = async () => {
-      const client = new Client({ connectionString: server.url });
-      await client.connect();
-      return client;
-    };
-    const pushed = harnessOf(
-      "postgres: PgBouncer, and a listener of its own",
-      () => bouncer!.url,
-      () => ({ table: "pushed", autoMigrate: true, listener }),
-    );
-    afterAll(pushed.end);
-    storeContract(pushed.harness, { describe: describe.concurrent, it });
-
     const polled = harnessOf(
       "postgres: PgBouncer, without pushes",
       () => bouncer!.url,

@@ -5,6 +5,7 @@ import { ManualClock } from "holdfast/testing";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
+import { canRunPgBouncer, startPgBouncer } from "../../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 import { type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
 import { newDriver } from "./new-driver.ts";
@@ -59,6 +60,22 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     await until("it waits", async () => (await one.inspect("told")).waitingCount === 1);
     await lease.release();
     // A heartbeat would come after 20 s.
+    expect((await next).held).toBe(true);
+  });
+
+  test.skipIf(!canRunPgBouncer())("a waiter behind PgBouncer is told through a session past it", async () => {
+    const bouncer = await startPgBouncer(server, 4);
+    onTestFinished(() => bouncer.stop());
+    const listener = async () => {
+      const client = new Client({ connectionString: server.url });
+      await client.connect();
+      return client;
+    };
+    const [one, other] = [1, 2].map(() => open(poolOf("bounced", bouncer.port), { listener }));
+    const lease = await one!.mutex("bounced", { ttlMs: 60_000 }).acquire();
+    const next = other!.mutex("bounced", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await one!.inspect("bounced")).waitingCount === 1);
+    await lease.release();
     expect((await next).held).toBe(true);
   });
 

@@ -24,7 +24,12 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
         return pool.query(text, values);
       },
     };
-    const locks = createLocks(postgresStore(counted, { table, autoMigrate: true }));
+    // Ten thousand answers take a while on a busy machine.
+    const patience = { requestTimeoutMs: 60_000 };
+    const locks = createLocks(
+      postgresStore(counted, { table, autoMigrate: true, flightMs: 60_000 }),
+      patience,
+    );
     onTestFinished(async () => {
       await locks.close();
       await pool.end();
@@ -72,7 +77,7 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
     const { rows } = await pool.query("select count(*)::int as n from crowd where not idle");
     expect(rows).toEqual([{ n: 10_000 }]);
     await Promise.all(leases.map((lease) => lease.release()));
-  });
+  }, 60_000);
 
   test("changes leave no index entries behind, and their old copies are cleared away on the way", async () => {
     const { pool, locks } = await open("space", 5);
