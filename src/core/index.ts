@@ -32,6 +32,8 @@ export { describe } from "./record-view.ts";
 export * from "./store.ts";
 export {
   bounds,
+  checkBoolean,
+  checkChoice,
   checkInteger,
   checkQuery,
   checkRenewRef,

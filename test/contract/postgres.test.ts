@@ -73,8 +73,9 @@ describe.skipIf(!canRunPostgres())("postgres", () => {
           const drivers: CasDriver[] = [];
           return {
             async driver() {
-              pools[drivers.length] ??= new Pool({ connectionString: server.url, max: 20 });
-              const driver = newDriver(pools[drivers.length]!, { table: "driven" });
+              const place = drivers.length;
+              pools[place] ??= new Pool({ connectionString: server.url, max: 20 });
+              const driver = await newDriver(pools[place]!, { table: "driven" });
               drivers.push(driver);
               return driver;
             },

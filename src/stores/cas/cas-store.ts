@@ -91,6 +91,7 @@ class CasStore implements Store {
   readonly #flights: Flights;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
+  #isPrepared = false;
   #closing: Promise<void> | undefined;
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
@@ -103,7 +104,9 @@ class CasStore implements Store {
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
     const drift = checkDrift(options.clockDrift ?? 0.001);
-    this.#time = new ServerTime(drift, driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    // Asked anew each time: a driver may know what its server can do only after its first use.
+    const maxAgeMs = () => (driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    this.#time = new ServerTime(drift, maxAgeMs);
     const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
     this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
     this.#wakeUps = new WakeUps({
@@ -115,6 +118,7 @@ class CasStore implements Store {
     });
     this.#flights = new Flights({
       driver,
+      prepare: () => this.#prepare(),
       clock: this.#clock,
       random: options.random ?? Math.random,
       time: this.#time,
@@ -148,7 +152,15 @@ class CasStore implements Store {
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
-    return Promise.all(refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })));
+    const settled = await Promise.allSettled(
+      refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })),
+    );
+    const failure = settled.find((each) => each.status === "rejected");
+    // One record that is damaged, or one flight of several that was lost, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each) =>
+      each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
+    );
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
@@ -188,6 +200,12 @@ class CasStore implements Store {
     if (this.#closing !== undefined) throw closedError(this.name);
   }
 
+  async #prepare(): Promise<void> {
+    if (this.#isPrepared) return;
+    await this.#driver.prepare?.();
+    this.#isPrepared = true;
+  }
+
   /** Keeps in mind who waits here. */
   #note(key: string, asked: Asked, answer: Answer, record: LockRecord): void {
     if (asked.verb === "settle") return;
@@ -222,8 +240,12 @@ class CasStore implements Store {
 
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
-    const sentMs = this.#clock.monotonicMs();
-    const reply = await this.#flights.aside(ask);
+    let sentMs = 0;
+    const reply = await this.#flights.aside(async () => {
+      await this.#prepare();
+      sentMs = this.#clock.monotonicMs();
+      return ask();
+    });
     const receivedMs = this.#clock.monotonicMs();
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };

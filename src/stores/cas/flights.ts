@@ -31,6 +31,8 @@ import { lateness, type ServerTime, type TimeBounds } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
+  /** To be awaited before the first request, which is one that tells the time. */
+  readonly prepare: () => Promise<void>;
   readonly clock: Clock;
   readonly random: () => number;
   readonly time: ServerTime;
@@ -162,7 +164,7 @@ export class Flights {
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges), nowMs);
+      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges));
       else void this.#swap(this.#passengers(bounds), bounds, nowMs);
     }
   }
@@ -196,11 +198,16 @@ export class Flights {
   }
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
-  async #read(lanes: readonly Lane[], sentMs: number): Promise<void> {
-    const { driver, time, clock } = this.#options;
+  async #read(lanes: readonly Lane[]): Promise<void> {
+    const { driver, prepare, time, clock } = this.#options;
     const asked = lanes.map((lane) => ({ lane, operations: lane.takeOff() }));
+    let sentMs = 0;
     await this.#fly(
-      () => driver.read(lanes.map((lane) => lane.key)),
+      async () => {
+        await prepare();
+        sentMs = clock.monotonicMs();
+        return driver.read(lanes.map((lane) => lane.key));
+      },
       (reply) => {
         time.add(reply.nowMs, sentMs, clock.monotonicMs());
         for (const [index, { lane, operations }] of asked.entries()) {

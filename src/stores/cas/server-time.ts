@@ -42,11 +42,11 @@ export function lateness(highMs: number, serverMs: number): number {
 
 export class ServerTime {
   readonly #drift: number;
-  readonly #maxAgeMs: number;
+  readonly #maxAgeMs: () => number;
   #sample: Sample | undefined;
 
-  /** The drift is by how much, as a fraction, the rates of the two clocks may differ. */
-  constructor(drift: number, maxAgeMs: number) {
+  /** The drift is by how much, as a fraction, the rates of the two clocks may differ. How old a sample may be is asked each time. */
+  constructor(drift: number, maxAgeMs: () => number) {
     this.#drift = drift;
     this.#maxAgeMs = maxAgeMs;
   }
@@ -70,7 +70,7 @@ export class ServerTime {
     if (sample === undefined) return undefined;
     const ageMs = nowMs - sample.receivedMs;
     const { low, high } = this.#bounds(sample, nowMs);
-    if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
+    if (ageMs > this.#maxAgeMs() || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
     return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
   }
 

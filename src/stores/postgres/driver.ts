@@ -35,7 +35,6 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   const nextVersion = newVersions();
   const listening = openListener && new Listening(openListener, clock);
   let checking: Promise<void> | undefined;
-  let isChecked = false;
 
   async function ask<Row>({ text, values }: Statement): Promise<readonly Row[]> {
     if (isEnded(client)) {
@@ -60,18 +59,14 @@ export function postgresDriver(options: DriverOptions): CasDriver {
       facts = only(await ask<ServerFacts>(statement));
     }
     checkServer(facts, names);
-    isChecked = true;
   }
 
-  /** What failed is tried again by the next call. */
-  async function askChecked<Row>(statement: Statement): Promise<readonly Row[]> {
-    if (!isChecked) {
-      checking ??= check().finally(() => {
-        checking = undefined;
-      });
-      await checking;
-    }
-    return ask(statement);
+  /** Several calls at once check together. What failed is tried again by the next one. */
+  function prepare(): Promise<void> {
+    checking ??= check().finally(() => {
+      checking = undefined;
+    });
+    return checking;
   }
 
   async function readTime(): Promise<number> {
@@ -81,7 +76,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     const version = nextVersion();
     try {
-      const row = only(await askChecked<SwapRow>(swapStatement(names, batch, version)));
+      const row = only(await ask<SwapRow>(swapStatement(names, batch, version)));
       const nowMs = Number(row.now_ms);
       return { nowMs, results: row.untimely ? untimely(batch) : resultsOf(batch, version, row.conflicts) };
     } catch (error) {
@@ -94,21 +89,22 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
+    prepare,
     swap,
     async read(keys) {
-      const rows = await askChecked<ReadRow>(readStatement(names, keys));
+      const rows = await ask<ReadRow>(readStatement(names, keys));
       const found = new Map<string, StoredRecord>();
       for (const { key, version, record } of rows)
         if (key !== null) found.set(key, { version, text: record });
       return { nowMs: Number(only(rows).now_ms), records: keys.map((key) => found.get(key)) };
     },
     async list(prefix, after, limit) {
-      const rows = await askChecked<ListRow>(listStatement(names, prefix, after, limit));
+      const rows = await ask<ListRow>(listStatement(names, prefix, after, limit));
       const records = rows.flatMap(({ key, record }) => (key === null ? [] : [{ key, text: record }]));
       return { nowMs: Number(only(rows).now_ms), records };
     },
     async sweep(limit) {
-      return Number(only(await askChecked<SweepRow>(sweepStatement(names, limit))).removed);
+      return Number(only(await ask<SweepRow>(sweepStatement(names, limit))).removed);
     },
     ...(listening === undefined ? {} : { listen: (owner, onWake) => listening.listen(owner, onWake) }),
     async close() {

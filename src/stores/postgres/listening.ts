@@ -3,11 +3,10 @@
  * and ended with the last. What was notified meanwhile is lost, which costs a waiter no more than the time to its next heartbeat.
  */
 import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
+import type { OnWake } from "../cas/index.ts";
 import type { OpenListener, PostgresListener } from "./client.ts";
 import { mapError } from "./errors.ts";
 import { channelOf, readPayload } from "./wakes.ts";
-
-export type OnWake = (key: string, id: string) => void;
 
 /** How often a session is asked whether it is still there: a network may lose it without a word. */
 const CHECK_MS = 15_000;
@@ -130,7 +129,7 @@ export class Listening {
     listener.on("end", lose);
     listener.on("notification", ({ channel, payload }) => {
       const wake = session.lost ? undefined : readPayload(payload);
-      if (wake !== undefined) this.#wanted.get(channel)?.onWake(wake.key, wake.id);
+      if (wake !== undefined) this.#wanted.get(channel)?.onWake(wake.key, wake.id, wake.fence);
     });
     listener.unref?.();
     this.#session = session;

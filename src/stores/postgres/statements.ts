@@ -40,10 +40,10 @@ export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: s
   const { changes, earliestMs, latestMs } = batch;
   const isUpdates = changes.every(({ expected, text }) => expected !== undefined && text !== undefined);
   const wakes = changes.flatMap((change, index) =>
-    change.wakes.map(({ owner, id }) => ({
+    change.wakes.map((wake) => ({
       number: String(index + 1),
-      channel: channelOf(owner),
-      payload: payloadOf(change.key, id),
+      channel: channelOf(wake.owner),
+      payload: payloadOf(change.key, wake),
     })),
   );
   return {

@@ -114,7 +114,7 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     const proxy: NetworkProxy = await startProxy(server.port);
     onTestFinished(() => proxy.stop());
     const clock = new ManualClock();
-    const driver = newDriver(poolOf("silent", proxy.port), { clock });
+    const driver = await newDriver(poolOf("silent", proxy.port), { clock });
     const told: string[] = [];
     await driver.listen?.("owner", (_, id) => told.push(id));
     proxy.decide(({ connection }) => (connection.number === 1 ? "hold" : "pass"));
@@ -123,7 +123,7 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     await until("another one listens", async () => {
       await clock.advance(100);
       const channel =
-        "select pg_notify('holdfast_' || left(encode(sha256('owner'), 'hex'), 32), '[\"key\",\"id\"]')";
+        "select pg_notify('holdfast_' || left(encode(sha256('owner'), 'hex'), 32), '[\"key\",\"id\",\"7\"]')";
       await admin.query(channel);
       return told.length > 0;
     });
@@ -162,14 +162,24 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
   });
 
   test("what others notify on the channel is no wake-up", async () => {
-    const driver = newDriver(poolOf("strangers"));
+    const driver = await newDriver(poolOf("strangers"));
     const told: string[] = [];
-    const end = await driver.listen?.("owner", (key, id) => told.push(`${key} ${id}`));
+    const end = await driver.listen?.("owner", (key, id, fence) => told.push(`${key} ${id} ${fence}`));
     const notify = (payload: string) =>
       admin.query("select pg_notify('holdfast_' || left(encode(sha256('owner'), 'hex'), 32), $1)", [payload]);
-    for (const payload of ["", "x", "7", "null", "[1,2]", '["key"]', '["key","id"]']) await notify(payload);
+    for (const payload of [
+      "",
+      "x",
+      "7",
+      "null",
+      "[1,2]",
+      '["key","id"]',
+      '["key","id","-7"]',
+      '["key","id","7"]',
+    ])
+      await notify(payload);
     await until("ours is heard", async () => told.length > 0);
-    expect(told).toEqual(["key id"]);
+    expect(told).toEqual(["key id 7"]);
     end?.();
     await driver.close?.();
   });

@@ -11,10 +11,13 @@ export interface NewDriverOptions {
   readonly clock?: Clock;
 }
 
-export function newDriver(client: PostgresClient, options: NewDriverOptions = {}): CasDriver {
+export async function newDriver(client: PostgresClient, options: NewDriverOptions = {}): Promise<CasDriver> {
   const { table = "holdfast_locks", clock = systemClock } = options;
   const openListener = poolListener(client);
-  return postgresDriver({ client, names: tableNames(table), autoMigrate: true, openListener, clock });
+  const names = tableNames(table);
+  const driver = postgresDriver({ client, names, autoMigrate: true, openListener, clock });
+  await driver.prepare?.();
+  return driver;
 }
 
 export function changeOf(key: string, expected: Version | undefined, text: string | undefined): Change {

@@ -16,8 +16,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     // How soon the server looks for a deadlock, and fails one of those who are in it.
     server = await startPostgres({ settings: { deadlock_timeout: "10ms" } });
     pool = new Pool({ connectionString: server.url, max: 20 });
-    driver = newDriver(pool);
-    await driver.read([]);
+    driver = await newDriver(pool);
   }, 60_000);
 
   afterAll(async () => {
@@ -111,8 +110,8 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
 
   test("batches that overlap at random, with new keys and known ones, do not deadlock", async () => {
     const keys = Array.from({ length: 60 }, (_, index) => `shared-${index}`);
-    const drivers = [driver, newDriver(pool), newDriver(pool), newDriver(pool)];
-    const removed = newDriver(pool);
+    const drivers = [driver, await newDriver(pool), await newDriver(pool), await newDriver(pool)];
+    const removed = await newDriver(pool);
     let swapped = 0;
     const work = drivers.map(async (each) => {
       const versions = new Map<string, Version | undefined>();
@@ -160,7 +159,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     onTestFinished(() => lax.end());
     const client = await lax.connect();
     await client.query("begin");
-    const inside = newDriver(client);
+    const inside = await newDriver(client);
     await inside.swap(anyTime([changeOf("durable", undefined, "one")]));
     const { rows } = await client.query("show synchronous_commit");
     await letGo(client, "commit");
@@ -173,13 +172,13 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     const heard: string[] = [];
     listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
     const told: string[] = [];
-    const end = await driver.listen?.("owner", (key, id) => told.push(`${key} ${id}`));
+    const end = await driver.listen?.("owner", (key, id, fence) => told.push(`${key} ${id} ${fence}`));
     const version = await write("quiet", undefined, "one");
     await driver.swap(
-      anyTime([{ ...changeOf("quiet", version, "two"), wakes: [{ owner: "owner", id: "a" }] }]),
+      anyTime([{ ...changeOf("quiet", version, "two"), wakes: [{ owner: "owner", id: "a", fence: 7n }] }]),
     );
     await until("the owner is told", async () => told.length > 0);
-    expect([told, heard]).toEqual([["quiet a"], []]);
+    expect([told, heard]).toEqual([["quiet a 7"], []]);
     end?.();
     listener.release(true);
   });
