@@ -10,6 +10,7 @@ export default defineConfig({
       { find: /^holdfast\/cas$/, replacement: here("./src/stores/cas/index.ts") },
       { find: /^holdfast\/mongodb$/, replacement: here("./src/stores/mongodb/index.ts") },
       { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
+      { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
