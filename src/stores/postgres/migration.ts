@@ -69,7 +69,7 @@ function createTable({ table }: TableNames): string {
  * Replies the time in milliseconds, whether that was outside of the time allowed (then nothing was done), and the changes
  * that were not made because the key has another version: [number, version, record] of each, or null where there are none.
  *
- * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes two thirds of the time. It
+ * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes half of the time. It
  * visits them in order as well, because the two ways to join that would not are switched off.
  *
  * Races:
