@@ -1,0 +1,168 @@
+/**
+ * Real servers that speak MongoDB's protocol: `mongod` where it is on the path or named by `MONGODB_SERVER`, as a
+ * replica set of one member, and otherwise mongo-java-server, because MongoDB itself is not in Debian.
+ *
+ * What matters to a lock store, as found by asking each of them (the test beside this file asks again):
+ *
+ * |                                                     | MongoDB          | mongo-java-server 1.47 | FerretDB 1.24, SQLite |
+ * |-----------------------------------------------------|------------------|------------------------|-----------------------|
+ * | update, replace, findOneAndUpdate with a version    | atomic           | atomic                 | NOT atomic            |
+ * | insert of an _id that is there; upsert that misses  | error 11000      | error 11000            | error 11000           |
+ * | unordered bulkWrite with a version in each filter   | yes              | yes                    | yes                   |
+ * | its insertedCount when one insert is a duplicate    | those inserted   | counts that one too    | those inserted        |
+ * | update by an aggregation pipeline, `$$NOW` in it    | yes              | no                     | no                    |
+ * | `$$NOW` in an aggregation, `$expr` in a filter      | yes              | yes                    | no                    |
+ * | `$currentDate`                                      | yes              | yes                    | yes                   |
+ * | `hello` with `localTime`                            | yes              | `isMaster` only        | yes                   |
+ * | change streams                                      | on a replica set | no                     | no                    |
+ * | transactions                                        | on a replica set | no                     | no                    |
+ * | keeps what it confirmed when the process is killed  | journaled writes | not the last second    | not looked at         |
+ * | driver 7 of Node                                    | from 4.4 on      | no: driver 6           | yes                   |
+ *
+ * Nothing in the column of MongoDB was asked: there was none here to run. FerretDB would be the more complete stand-in,
+ * but it reads and writes an update in two steps: of eight clients that each set version 1 where version is 0, more than
+ * one was told that it did in 199 of 200 rounds, and often all eight. With mongo-java-server it was one in 200 of 200.
+ * A store that swaps records cannot be tested on the former. On the latter, a crash cannot show that a lock survives it:
+ * it writes to the disk about once a second.
+ */
+import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { MongoClient } from "mongodb6";
+import { type Engine, startEngine } from "./engine.ts";
+import { cannotRun, findProgram, install } from "./program.ts";
+
+export interface MongodbServer extends Engine {
+  /** For `mongodb`: straight to this server. */
+  readonly url: string;
+  /** Whether it is MongoDB itself, with change streams, transactions and pipelines in updates. */
+  readonly isMongod: boolean;
+}
+
+export async function startMongodb(): Promise<MongodbServer> {
+  const { program, isMongod, args } = await findServer();
+  const engine = await startEngine({
+    name: "mongodb",
+    program,
+    args,
+    isReady: ({ port, pid }) =>
+      admin(port, async (command) => {
+        if (Number((await command({ serverStatus: 1 }))["pid"]) !== pid) return false;
+        return (
+          !isMongod ||
+          (await command({ hello: 1 }))["isWritablePrimary"] === true ||
+          (await initiate(command))
+        );
+      }),
+  });
+  return Object.assign(engine, { url: urlOf(engine.port), isMongod });
+}
+
+/** Whether tests against a server with MongoDB's protocol can run here. The first time it may have to be fetched. */
+export async function canRunMongodb(): Promise<boolean> {
+  try {
+    await findServer();
+    return true;
+  } catch (error) {
+    return cannotRun("MongoDB", error as Error);
+  }
+}
+
+interface Found {
+  readonly program: string;
+  readonly isMongod: boolean;
+  args(folder: string, port: number): readonly string[];
+}
+
+let found: Promise<Found> | undefined;
+
+function findServer(): Promise<Found> {
+  found ??= findMongod() ?? findJavaServer();
+  return found;
+}
+
+function findMongod(): Promise<Found> | undefined {
+  const named = process.env["MONGODB_SERVER"];
+  try {
+    const program = findProgram({ name: named ?? "mongod" });
+    const args = (folder: string, port: number) => [
+      ...["--replSet", "holdfast", "--bind_ip", "127.0.0.1", "--port", `${port}`, "--dbpath", folder],
+    ];
+    return Promise.resolve({ program, isMongod: true, args });
+  } catch (error) {
+    if (named !== undefined) return Promise.reject(error);
+    return undefined;
+  }
+}
+
+const source = fileURLToPath(new URL("mongo-java-server", import.meta.url));
+
+/** Fetches and compiles in a folder of its own, which gets its name when all is there. The first argument is that name. */
+const fetchScript = `
+set -e
+[ -d "$1" ] && exit 0
+work=$(mktemp -d "$1.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mvn -q -B -f "$2/pom.xml" dependency:copy-dependencies -DoutputDirectory="$work"
+javac -cp "$work/*" -d "$work" "$2/server.java"
+mv "$work" "$1"`;
+
+async function findJavaServer(): Promise<Found> {
+  const files = ["pom.xml", "server.java"].map((name) => readFileSync(join(source, name), "utf8"));
+  const version = /<version>([\d.]+\.\d+)</.exec(files[0]!)?.[1];
+  const hash = createHash("sha256").update(files.join()).digest("hex").slice(0, 8);
+  const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "holdfast");
+  const folder = join(cache, `mongo-java-server-${version}-${hash}`);
+  const java = findProgram({ name: "java", packages: ["default-jdk-headless"] });
+  if (!existsSync(folder)) {
+    mkdirSync(cache, { recursive: true });
+    await fetchJavaServer(cache, folder);
+  }
+  console.log(`Tests run against mongo-java-server: ${version}`);
+  // The server is small and lives for seconds: starting fast matters more than running fast.
+  const options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", `${folder}:${folder}/*`];
+  const args = (data: string, port: number) => [...options, "Server", `${port}`, join(data, "data")];
+  return { program: java, isMongod: false, args };
+}
+
+/** Waits without blocking: it takes many seconds, and a test runner that hears nothing from its worker gives it up. */
+async function fetchJavaServer(cache: string, folder: string): Promise<void> {
+  const run = promisify(execFile);
+  const exists = (name: string) => run(name, ["-version"]).then(Boolean, () => false);
+  if (!((await exists("mvn")) && (await exists("javac")))) install(["default-jdk-headless", "maven"]);
+  // Several test files may come here at the same time, and Maven does not share its own cache: one after the other.
+  const lock = process.platform === "linux" ? ["flock", cache] : [];
+  const [command = "sh", ...args] = [...lock, "sh", "-c", fetchScript, "sh", folder, source];
+  try {
+    await run(command, args);
+  } catch (error) {
+    throw new Error("mongo-java-server could not be fetched. It takes Java 17, Maven and a network.", {
+      cause: error,
+    });
+  }
+}
+
+type Command = (command: Readonly<Record<string, unknown>>) => Promise<Readonly<Record<string, unknown>>>;
+
+/** Makes a lone server a replica set of one. It is ready some moments later. */
+async function initiate(command: Command): Promise<false> {
+  await command({ replSetInitiate: {} });
+  return false;
+}
+
+async function admin<T>(port: number, ask: (command: Command) => Promise<T>): Promise<T> {
+  const client = new MongoClient(urlOf(port), { serverSelectionTimeoutMS: 1_000 });
+  try {
+    return await ask((command) => client.db("admin").command(command));
+  } finally {
+    await client.close();
+  }
+}
+
+function urlOf(port: number): string {
+  return `mongodb://127.0.0.1:${port}/?directConnection=true`;
+}
