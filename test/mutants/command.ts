@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import type { StoreKind } from "../simulation/history.ts";
 import { type Mutant, mutants } from "./mutants.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -18,9 +19,14 @@ const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 const HISTORIES = 1_500;
 const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
 
+/** The same for what concerns compare-and-swap stores alone. */
+const CAS = "src/stores/cas/";
+const CAS_HISTORIES = 300;
+const CAS_SUITES = ["test/contract/cas.test.ts", "test/stores/cas"];
+
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-for (const name of ["docs", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
+for (const name of ["docs", "examples", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
   cpSync(join(root, name), join(folder, name), { recursive: true });
 }
 symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
@@ -35,7 +41,8 @@ process.exitCode = missed.length === 0 && chosen.length > 0 ? 0 : 1;
 
 /** A test that fails anyway would catch every bug. */
 function expectIntact(): void {
-  const failure = runSuite() ?? runSimulation();
+  const failure =
+    runSuite(SUITES) ?? runSimulation("direct", HISTORIES) ?? runSimulation("cas", CAS_HISTORIES);
   if (failure === undefined) return;
   console.error(`Without any bug planted: ${failure}`);
   process.exit(1);
@@ -53,8 +60,9 @@ function isCaught(mutant: Mutant): boolean {
     path,
     intact.replace(mutant.find, () => mutant.replace),
   );
-  const suite = runSuite();
-  const simulation = runSimulation();
+  const isCas = mutant.file.startsWith(CAS);
+  const suite = runSuite(isCas ? CAS_SUITES : SUITES);
+  const simulation = isCas ? runSimulation("cas", CAS_HISTORIES) : runSimulation("direct", HISTORIES);
   writeFileSync(path, intact);
   console.log(`\n${suite === undefined && simulation === undefined ? "MISSED" : "caught"}  ${mutant.name}`);
   console.log(`        suite       ${suite ?? "–"}`);
@@ -63,8 +71,8 @@ function isCaught(mutant: Mutant): boolean {
 }
 
 /** The first test that fails, if one does. */
-function runSuite(): string | undefined {
-  const args = ["node_modules/vitest/vitest.mjs", "run", ...SUITES, "--bail", "1", "--reporter", "json"];
+function runSuite(suites: readonly string[]): string | undefined {
+  const args = ["node_modules/vitest/vitest.mjs", "run", ...suites, "--bail", "1", "--reporter", "json"];
   const { status, stdout } = run(args, { RECORD_MODEL_RUNS: "300" });
   if (status === 0) return undefined;
   const report = stdout.slice(stdout.indexOf('{"numTotalTestSuites"'));
@@ -73,8 +81,8 @@ function runSuite(): string | undefined {
 }
 
 /** What went wrong in the first history that fails, if one does. */
-function runSimulation(): string | undefined {
-  const args = ["--import", "tsx", "test/simulation/command.ts", "--seeds", `${HISTORIES}`];
+function runSimulation(store: StoreKind, histories: number): string | undefined {
+  const args = ["--import", "tsx", "test/simulation/command.ts", "--store", store, "--seeds", `${histories}`];
   const { status, stdout } = run(args, {});
   if (status === 0) return undefined;
   return /^FAILED: (.*)$/m.exec(stdout)?.[1] ?? `ended with ${status}`;
