@@ -56,6 +56,7 @@ export class FolderThread {
     threads.delete(this.folder);
     const worker = this.#worker;
     if (worker === undefined) return;
+    this.#worker = undefined;
     worker.ref();
     await new Promise<void>((resolve) => {
       worker.once("exit", () => resolve());
