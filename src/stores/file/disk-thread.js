@@ -10,7 +10,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { Database } from "./database.js";
-import { folderFailure } from "./folder-checks.js";
+import { checkFolder } from "./folder-checks.js";
 
 /**
  * @typedef {import("./protocol.ts").Letter} Letter
@@ -142,9 +142,9 @@ function changeByChange(database, request) {
 
 async function open() {
   mkdirSync(data.folder, { recursive: true });
-  const unfit = folderFailure(data.folder);
-  if (unfit !== undefined) throw unfit;
-  return Database.open(await loadLmdb(), join(data.folder, "locks.mdb"), data.wallMs);
+  const file = join(data.folder, "locks.mdb");
+  checkFolder(data.folder, file);
+  return Database.open(await loadLmdb(), file, data.wallMs);
 }
 
 async function loadLmdb() {

@@ -73,8 +73,12 @@ export const meanings: Readonly<Record<string, Meaning>> = {
   NO_LMDB: failure("The package lmdb could not be loaded. Install it: npm install lmdb."),
 };
 
-/** The names of the numbers that the system uses for its errors. */
-const errnoNames = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
+/** The names of the numbers that the system uses for its errors. Some numbers have two, and the table knows one of them. */
+const errnoNames = new Map(
+  Object.entries(constants.errno)
+    .sort(([name]) => (name in meanings ? 1 : -1))
+    .map(([name, number]) => [number, name]),
+);
 
 export function mapFailure({ code, message }: Failure, folder: string): HoldfastError {
   const name = typeof code === "number" ? (errnoNames.get(code) ?? String(code)) : code;

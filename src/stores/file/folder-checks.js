@@ -1,5 +1,18 @@
 /** What can be told about a folder before anything is written into it. */
-import { statfsSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
 
 /** File systems on which neither locks nor shared memory work between machines, by the number that the kernel gives them. */
 const networkFileSystems = new Map([
@@ -26,11 +39,75 @@ export function networkFileSystem(type) {
 }
 
 /**
+ * Throws where the folder cannot be used. All that can go wrong is met here first: lmdb brings the whole process down when it fails
+ * to open a file.
+ *
  * @param {string} folder
- * @returns {Error | undefined}
+ * @param {string} file The path of the file that LMDB is going to open, or make.
  */
-export function folderFailure(folder) {
+export function checkFolder(folder, file) {
   // Elsewhere the numbers mean something else.
   const name = process.platform === "linux" ? networkFileSystem(statfsSync(folder).type) : undefined;
-  return name === undefined ? undefined : Object.assign(new Error(name), { code: "NETWORK_FOLDER" });
+  if (name !== undefined) throw coded("NETWORK_FOLDER", name);
+  checkRoom(folder);
+  for (const path of [file, `${file}-lock`]) {
+    if (existsSync(path)) accessSync(path, constants.R_OK | constants.W_OK);
+  }
+  if (existsSync(file)) checkHead(file);
+}
+
+/** What LMDB writes into a new folder fits into this. */
+const ROOM_BYTES = 65_536;
+
+/** @param {string} folder */
+function checkRoom(folder) {
+  const probe = join(folder, `probe-${randomUUID()}`);
+  try {
+    writeFileSync(probe, Buffer.alloc(ROOM_BYTES), { flush: true });
+  } finally {
+    rmSync(probe, { force: true });
+  }
+}
+
+const INVALID = -30793;
+const VERSION_MISMATCH = -30794;
+/** LMDB's mark and version, where this version of the file and the one before have them. */
+const MAGIC = 0xbeefc0de;
+const DATA_VERSION = 2;
+const HEAD_AT = 24;
+const OLD_HEAD_AT = 16;
+/** Two pages, which every file begins with. */
+const LEAST_BYTES = 8_192;
+
+/** @param {string} file */
+function checkHead(file) {
+  const { size } = statSync(file);
+  // Just being made.
+  if (size === 0) return;
+  const head = readHead(file);
+  const magicAt = [HEAD_AT, OLD_HEAD_AT].find((at) => head.readUInt32LE(at) === MAGIC);
+  if (size < LEAST_BYTES || magicAt === undefined) throw coded(INVALID, "it does not begin as one of LMDB");
+  const version = head.readUInt32LE(magicAt + 4);
+  if (magicAt !== HEAD_AT || version !== DATA_VERSION)
+    throw coded(VERSION_MISMATCH, `its version is ${version}`);
+}
+
+/** @param {string} file */
+function readHead(file) {
+  const head = Buffer.alloc(HEAD_AT + 8);
+  const descriptor = openSync(file, "r");
+  try {
+    readSync(descriptor, head);
+  } finally {
+    closeSync(descriptor);
+  }
+  return head;
+}
+
+/**
+ * @param {string | number} code
+ * @param {string} message
+ */
+function coded(code, message) {
+  return Object.assign(new Error(message), { code });
 }
