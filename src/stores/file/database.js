@@ -152,9 +152,11 @@ export class Database {
   swap(request, from, to) {
     /** @type {Outcome[]} */
     const outcomes = [];
-    for (let place = from; place < to; place++) outcomes.push(this.#swapOne(request, place));
+    // No other process has a transaction meanwhile, so all of this one is one moment.
+    const nowMs = this.nowMs();
+    for (let place = from; place < to; place++) outcomes.push(this.#swapOne(request, place, nowMs));
     const sockets = request.owners.map((owner) => this.#owners.get(Buffer.from(owner))?.toString());
-    return { nowMs: this.nowMs(), outcomes, sockets };
+    return { nowMs, outcomes, sockets };
   }
 
   async close() {
@@ -162,20 +164,18 @@ export class Database {
   }
 
   /**
-   * No other process comes between its lines, and the look at the clock is one of them.
-   *
    * @param {SwapRequest} request
    * @param {number} place
+   * @param {number} nowMs
    * @returns {Outcome}
    */
-  #swapOne({ keys, expected, texts, idle, keepUntilMs, earliestMs, latestMs }, place) {
+  #swapOne({ keys, expected, texts, idle, keepUntilMs, earliestMs, latestMs }, place, nowMs) {
     const key = Buffer.from(/** @type {string} */ (keys[place]));
     const present = this.#records.getBinaryFast(key);
     const version = present === undefined ? 0 : versionOf(present);
     if (version !== expected[place]) return { current: this.#row(key) };
     const text = texts[place];
     if (text === undefined) return "same";
-    const nowMs = this.nowMs();
     if (nowMs < earliestMs || nowMs > latestMs) return "untimely";
     const keptMs = /** @type {number} */ (keepUntilMs[place]);
     // A counter for all keys, so that a version does not come back with a key that was removed.

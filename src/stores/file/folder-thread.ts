@@ -10,6 +10,9 @@ interface Pending {
   readonly reject: (error: unknown) => void;
 }
 
+/** How long the end of a thread is waited for. */
+const LEAVE_MS = 5_000;
+
 const threads = new Map<string, FolderThread>();
 
 export class FolderThread {
@@ -49,7 +52,10 @@ export class FolderThread {
     });
   }
 
-  /** Resolves when the thread has ended, for its last user. */
+  /**
+   * Resolves when the thread has ended, for its last user; or after a while, when another process is stuck in the middle of
+   * a transaction. Then it ends as soon as it can.
+   */
   async leave(): Promise<void> {
     this.#users--;
     if (this.#users > 0) return;
@@ -59,7 +65,14 @@ export class FolderThread {
     this.#worker = undefined;
     worker.ref();
     await new Promise<void>((resolve) => {
-      worker.once("exit", () => resolve());
+      const timer = setTimeout(() => {
+        worker.unref();
+        resolve();
+      }, LEAVE_MS);
+      worker.once("exit", () => {
+        clearTimeout(timer);
+        resolve();
+      });
       worker.postMessage("close");
     });
   }
