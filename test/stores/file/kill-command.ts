@@ -1,11 +1,12 @@
 /** `npm run kills -- [--rounds N]`: processes that use the file store are killed, 200 times unless told otherwise. */
-import { rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { newFolder } from "./folders.ts";
 import { killRounds } from "./kill-rounds.ts";
 
 const { values } = parseArgs({ options: { rounds: { type: "string", default: "200" } } });
-const folder = newFolder();
+const folder = mkdtempSync(join(tmpdir(), "holdfast-kills-"));
 const report = await killRounds({
   folder,
   rounds: Number(values.rounds),
