@@ -6,8 +6,8 @@
  * the disk. What comes meanwhile gathers for the next one. Nothing of that ever stops the thread of the application:
  * neither a slow disk nor another process that is in the middle of a transaction.
  */
-import { mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { Database } from "./database.js";
 import { checkFolder } from "./folder-checks.js";
@@ -144,7 +144,24 @@ async function open() {
   mkdirSync(data.folder, { recursive: true });
   const file = join(data.folder, "locks.mdb");
   checkFolder(data.folder, file);
-  return Database.open(await loadLmdb(), file, data.wallMs);
+  const opened = await Database.open(await loadLmdb(), file, data.wallMs);
+  // LMDB puts the contents of a new file on the disk, but not its name.
+  for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
+  return opened;
+}
+
+/** @param {string} folder */
+function syncFolder(folder) {
+  try {
+    const descriptor = openSync(folder, "r");
+    try {
+      fsyncSync(descriptor);
+    } finally {
+      closeSync(descriptor);
+    }
+  } catch {
+    // Not every system lets a folder be opened, and the one above may be somebody else's.
+  }
 }
 
 async function loadLmdb() {

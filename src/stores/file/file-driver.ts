@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import { HoldfastError } from "../../core/index.ts";
 import type { CasDriver, Change, ChangeResult, StoredRecord, SwapBatch } from "../cas/index.ts";
 import { mapFailure } from "./errors.ts";
 import { FolderThread } from "./folder-thread.ts";
@@ -20,8 +21,11 @@ export function fileDriver(path: string): CasDriver {
   });
   let registered: string | undefined;
   let thread: FolderThread | undefined;
+  let closed = false;
 
-  function ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
+  async function ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
+    // What ends late must not start the thread again, which nobody would end.
+    if (closed) throw new HoldfastError("CLOSED", "The file store is closed. Create another one.");
     thread ??= FolderThread.of(folder);
     return thread.ask(request);
   }
@@ -77,8 +81,9 @@ export function fileDriver(path: string): CasDriver {
     },
 
     async close() {
+      closed = true;
       await sockets.close();
-      if (registered !== undefined) await ask({ verb: "forget", socket: registered }).catch(() => {});
+      if (registered !== undefined) quietly(thread?.ask({ verb: "forget", socket: registered }));
       await thread?.leave();
     },
   };
@@ -128,6 +133,6 @@ function stored(row: Row | undefined): StoredRecord | undefined {
 }
 
 /** For what nobody waits for: an outage is told to whoever asks for something. */
-function quietly(asked: Promise<unknown>): void {
-  asked.catch(() => {});
+function quietly(asked: Promise<unknown> | undefined): void {
+  asked?.catch(() => {});
 }

@@ -1,7 +1,7 @@
 /** A folder's thread as the stores of this process see it: they share one for each folder, which ends with the last of them. */
 import { resolve } from "node:path";
 import { Worker } from "node:worker_threads";
-import { StoreUnavailableError } from "../../core/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import { mapFailure } from "./errors.ts";
 import type { Answer, Letter, Replies, Reply, Request, ThreadData } from "./protocol.ts";
 
@@ -107,9 +107,20 @@ export class FolderThread {
   #lose(worker: Worker, cause: unknown): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    const what = `The thread that writes to ${this.folder} has ended. Whether it did what was asked is unknown. Try again.`;
     const lost = [...this.#pending.values()];
     this.#pending.clear();
-    for (const { reject } of lost) reject(new StoreUnavailableError(what, { cause }));
+    const error = lossOf(this.folder, cause);
+    for (const { reject } of lost) reject(error);
   }
+}
+
+function lossOf(folder: string, cause: unknown): HoldfastError {
+  const { code } = Object(cause) as { code?: unknown };
+  if (code === "MODULE_NOT_FOUND" || code === "ERR_MODULE_NOT_FOUND") {
+    const what =
+      "The file store cannot find its file disk-thread.js. Leave holdfast out of the bundle: mark it as external.";
+    return new HoldfastError("STORE_FAILURE", what, { cause });
+  }
+  const what = `The thread that writes to ${folder} has ended. Whether it did what was asked is unknown. Try again.`;
+  return new StoreUnavailableError(what, { cause });
 }
