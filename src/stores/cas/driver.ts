@@ -31,7 +31,12 @@ export interface Wake {
   /** The client whose claim it is: the name that somebody may {@link CasDriver.listen} for. */
   readonly owner: string;
   readonly id: string;
+  /** What it was granted with. A waiter that is told it need not ask for its lease. */
+  readonly fence: bigint;
 }
+
+/** Told of a wake: with the fence that it was sent with, or without one where the database cannot carry it. */
+export type OnWake = (key: string, id: string, fence?: bigint) => void;
 
 /** What is to become of one key. Each change is atomic by itself; those of a batch need not be so together. */
 export interface Change {
@@ -98,7 +103,7 @@ export interface ListReply extends Timed {
 export interface DriverLimits {
   /** Changes in a batch, or keys in a read. Default 256. */
   readonly changes?: number;
-  /** Bytes of text in a batch, unless one record alone has more. Default 1 MiB. */
+  /** Bytes of text after which a batch takes no further change, so it may have one record more. Default 1 MiB. */
   readonly batchBytes?: number;
   /** Bytes of one record. Default 1 MiB. */
   readonly recordBytes?: number;
@@ -133,7 +138,7 @@ export interface CasDriver {
    * Calls back for every wake of this owner, whichever process made the change, and resolves when it does. Mends itself
    * when its connection breaks. Resolves with what ends it. Absent where the database cannot push.
    */
-  listen?(owner: string, onWake: (key: string, id: string) => void): Promise<() => void>;
+  listen?(owner: string, onWake: OnWake): Promise<() => void>;
   /** Lets go of what the driver itself opened. */
   close?(): Promise<void>;
 }

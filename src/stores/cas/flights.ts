@@ -27,7 +27,7 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import type { ServerTime, TimeBounds } from "./server-time.ts";
+import { lateness, type ServerTime, type TimeBounds } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
@@ -283,7 +283,7 @@ export class Flights {
   #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
     const { time, clock } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = time.lateness(bounds.highMs, reply.nowMs, sentMs, nowMs);
+    const lateMs = lateness(bounds.highMs, reply.nowMs);
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);

@@ -6,6 +6,7 @@ export type {
   DriverLimits,
   ListedRecord,
   ListReply,
+  OnWake,
   ReadReply,
   StoredRecord,
   SwapBatch,

@@ -31,6 +31,15 @@ const TICK_MS = 1;
 const WIDE_MS = 250;
 const FRESH_MS = 1_000;
 
+/**
+ * By how much later than thought a life may have begun that was counted from the upper bound: the request was sent before
+ * the server read its clock, so what is left of that life by then is left to its owner, whatever the bounds were worth. They
+ * are worth nothing where this machine was suspended after the sample; else this is no more than the network's unevenness.
+ */
+export function lateness(highMs: number, serverMs: number): number {
+  return Math.max(0, Math.ceil(serverMs + TICK_MS - highMs));
+}
+
 export class ServerTime {
   readonly #drift: number;
   readonly #maxAgeMs: number;
@@ -63,15 +72,6 @@ export class ServerTime {
     const { low, high } = this.#bounds(sample, nowMs);
     if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
     return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
-  }
-
-  /**
-   * By how much the server's time was above the bounds at the moment of sending, as the reply shows; 0 while it was not.
-   * What was counted from the upper bound then ends earlier than was thought.
-   */
-  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number {
-    const earliest = serverMs - (receivedMs - sentMs) * (1 + this.#drift);
-    return earliest > highMs ? Math.ceil(serverMs + TICK_MS - highMs) : 0;
   }
 
   #isBetter(known: Sample, next: Sample): boolean {

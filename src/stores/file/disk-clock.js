@@ -3,7 +3,7 @@
  *
  * It is the kernel's monotonic clock, which all processes share, plus an offset that is kept in the folder. The wall
  * clock is looked at only when the folder is made, and after a restart of the machine where nobody has a claim.
- * docs/decisions/0007-file-store.md says why, and what follows.
+ * docs/decisions/0011-file-store.md says why, and what follows.
  */
 import { readFileSync } from "node:fs";
 

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { HoldfastError } from "../../core/index.ts";
-import type { CasDriver, Change, ChangeResult, StoredRecord, SwapBatch } from "../cas/index.ts";
+import type { CasDriver, Change, ChangeResult, OnWake, StoredRecord, SwapBatch } from "../cas/index.ts";
 import { mapFailure } from "./errors.ts";
 import { FolderThread } from "./folder-thread.ts";
 import type { Outcome, Replies, Request, Row, SwapReply, SwapRequest } from "./protocol.ts";
@@ -13,10 +13,10 @@ const SWEEPS = 100;
 export function fileDriver(path: string): CasDriver {
   // The process may change its working directory later.
   const folder = resolve(path);
-  const listeners = new Map<string, (key: string, id: string) => void>();
+  const listeners = new Map<string, OnWake>();
   const sockets = new WakeSockets({
     folder,
-    onWake: (owner, key, id) => listeners.get(owner)?.(key, id),
+    onWake: ({ owner, key, id, fence }) => listeners.get(owner)?.(key, id, fence),
     onDead: (socket) => quietly(ask({ verb: "forget", socket })),
   });
   let registered: string | undefined;
@@ -97,9 +97,9 @@ export function fileDriver(path: string): CasDriver {
     if (owners.length === 0) return;
     for (const [place, { key, wakes }] of changes.entries()) {
       if (typeof reply.outcomes[place] !== "number") continue;
-      for (const { owner, id } of wakes) {
+      for (const { owner, id, fence } of wakes) {
         const socket = reply.sockets[owners.indexOf(owner)];
-        if (socket !== undefined) sockets.send(socket, owner, key, id);
+        if (socket !== undefined) sockets.send(socket, { owner, key, id, fence });
       }
     }
   }

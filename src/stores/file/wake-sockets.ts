@@ -11,9 +11,17 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 
+/** What goes from one process to another. */
+export interface SentWake {
+  readonly owner: string;
+  readonly key: string;
+  readonly id: string;
+  readonly fence: bigint;
+}
+
 export interface WakeSocketsOptions {
   readonly folder: string;
-  onWake(owner: string, key: string, id: string): void;
+  onWake(wake: SentWake): void;
   /** Nobody listens at this socket any more. */
   onDead(socket: string): void;
 }
@@ -56,10 +64,10 @@ export class WakeSockets {
     return this.#starting;
   }
 
-  send(path: string, owner: string, key: string, id: string): void {
+  send(path: string, { owner, key, id, fence }: SentWake): void {
     if (this.#closed) return;
     const socket = this.#outgoing.get(path) ?? this.#connect(path);
-    socket.write(`${JSON.stringify([owner, key, id])}\n`);
+    socket.write(`${JSON.stringify([owner, key, id, String(fence)])}\n`);
   }
 
   /** Looks for sockets of processes that are gone: among those that somebody has named, and those that nobody has. */
@@ -111,7 +119,7 @@ export class WakeSockets {
 
   #hear(line: string): void {
     const wake = parse(line);
-    if (wake !== undefined && !this.#closed) this.#options.onWake(...wake);
+    if (wake !== undefined && !this.#closed) this.#options.onWake(wake);
   }
 
   #connect(path: string): Socket {
@@ -214,12 +222,13 @@ function isDead(path: string): Promise<boolean> {
   });
 }
 
-function parse(line: string): [string, string, string] | undefined {
+function parse(line: string): SentWake | undefined {
   try {
     const words: unknown = JSON.parse(line);
-    if (!Array.isArray(words) || words.length !== 3 || words.some((word) => typeof word !== "string"))
-      return undefined;
-    return words as [string, string, string];
+    if (!Array.isArray(words) || words.length !== 4) return undefined;
+    if (words.some((word) => typeof word !== "string")) return undefined;
+    const [owner, key, id, fence] = words as [string, string, string, string];
+    return { owner, key, id, fence: BigInt(fence) };
   } catch {
     return undefined;
   }
