@@ -90,7 +90,7 @@ describe("file: faults", { timeout: 90_000 }, () => {
 
   test("a process that is stuck in a transaction is an outage for others, until it is killed", async () => {
     const folder = testFolder();
-    const locks = createLocks(fileStore(folder, { flightMs: 500 }), { requestTimeoutMs: 500 });
+    const locks = createLocks(fileStore(folder, { flightMs: 2_000 }), { requestTimeoutMs: 3_000 });
     const before = await locks.mutex("key").run(({ fence }) => fence);
     const child = start("./stuck-process.ts", [folder]);
     await once(child, "message");

@@ -19,8 +19,6 @@ export interface KillRoundsOptions {
   readonly rounds: number;
   /** Stops before that when so much time has passed. */
   readonly withinMs: number;
-  readonly processes?: number;
-  readonly ttlMs?: number;
 }
 
 export interface KillReport {
@@ -32,33 +30,38 @@ export interface KillReport {
   readonly faults: readonly string[];
 }
 
+const PROCESSES = 3;
+/** Short, so that what a killed holder leaves does not stop the others for long. */
+const TTL_MS = 600;
 const program = fileURLToPath(new URL("./locker-process.ts", import.meta.url));
 
 export async function killRounds(options: KillRoundsOptions): Promise<KillReport> {
-  const { folder, rounds, withinMs, processes = 3, ttlMs = 600 } = options;
+  const { folder, rounds, withinMs } = options;
   const data = join(folder, "data");
   const log = join(folder, "log");
   const endMs = performance.now() + withinMs;
+  const faults: string[] = [];
   const children = new Set<ChildProcess>();
   const ready = new Set<ChildProcess>();
   const start = () => {
-    const child = fork(program, [data, log, String(ttlMs)], { execArgv: ["--import", "tsx"] });
+    const child = fork(program, [data, log, String(TTL_MS)], { execArgv: ["--import", "tsx"] });
     children.add(child);
     child.once("message", () => ready.add(child));
-    child.once("exit", () => {
+    child.once("exit", (code, signal) => {
       children.delete(child);
       ready.delete(child);
+      if (signal !== "SIGKILL") faults.push(`a process ended by itself, with ${code ?? signal}`);
     });
   };
 
   const locks = createLocks(fileStore(data));
   const kept = await locks.mutex("kept", { ttlMs: 60_000 }).acquire();
-  const faults: string[] = [];
   let done = 0;
   try {
-    for (let each = 0; each < processes; each++) start();
+    for (let each = 0; each < PROCESSES; each++) start();
     while (done < rounds && (performance.now() < endMs || done === 0)) {
-      await until("a process is ready", async () => ready.size > 1 || (processes === 1 && ready.size > 0));
+      await until("a process is ready", async () => ready.size > 1 || faults.length > 0);
+      if (faults.length > 0) break;
       await sleep(Math.random() * 60);
       const victims = [...ready];
       const victim = victims[Math.floor(Math.random() * victims.length)] as ChildProcess;
