@@ -181,7 +181,7 @@ describe("documentation", () => {
 /** What a file imports or re-exports, statically or not. */
 function importsOf(path: string): string[] {
   const code = read(path).replace(/^\s*(\*|\/\/|\/\*).*$/gm, "");
-  const pattern = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
+  const pattern = /(?<!\.)\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
   return [...code.matchAll(pattern)].map(([, specifier]) => specifier ?? "");
 }
 
