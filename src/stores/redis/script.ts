@@ -10,20 +10,21 @@ import { withConstants } from "./script-constants.ts";
  * ARGV[3]      the beginning of the partition's keys, up to and with their hash tag
  * ARGV[4]      the beginning of the channels that other owners listen to
  * ARGV[5]      the highest fence that this client has seen: what the server has lost of its own, it may get back from here
- * ARGV[6]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
+ * ARGV[6]      the number of this call
+ * ARGV[7]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
  *              place in ARGV of what it asks for, the length of the lock's key and that of the claim's name; the key;
  *              and the name, which is the claim's id, a line break and its token. The verbs, and what they ask for:
  *                1 acquire, 5 try   terms
  *                2 renew            a ttl
  *                3 release          nothing, and an administrator's has no token
  *                4 look             how many claims to show; no name
- * ARGV[7..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
+ * ARGV[8..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
  *              owner, info, application]; a limit of 0 is none, because not every client reads integers near 2^53 exactly
  *
  * The operations are neither JSON nor an argument each, because taking those apart costs as much as all the rest.
  *
- * Replies one list: what each operation came to, one after the other, and then the grants to the owners of ARGV[1], each
- * as the number of an operation on the key, owner, id and fence. What an operation comes to:
+ * Replies one list: the number of the call; what each operation came to, one after the other; and the grants to the owners
+ * of ARGV[1], each as the number of an operation on the key, owner, id and fence. What an operation comes to:
  *   1, fence, acquiredAtMs, expiresInMs   held
  *   2, expiresInMs, retryInMs, fence      waiting; the fence of the latest grant
  *   3, reason                             refused: 1 contended, 2 queue full, 3 id reused
@@ -438,8 +439,8 @@ end
 
 -- A server that cannot write says so at the first write, before anything is done: then nothing is. But one key that is
 -- not a lock must not keep the batch from being finished, when other locks have been changed already.
-local reply, size = {}, 0
-local operations, at, n = ARGV[6], 1, 0
+local reply, size = { ARGV[6] }, 1
+local operations, at, n = ARGV[7], 1, 0
 while at <= #operations do
   local verb, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
   local key_ends = at + 6 + number(key1, key2)
