@@ -1,3 +1,4 @@
+export { type DriverHarness, type DriverWorld, driverContract } from "./driver-contract.ts";
 export {
   type Fault,
   type FaultPlan,

@@ -15,6 +15,10 @@ interface Known {
   readonly expiredFromMs: number;
   /** Absent while it waits. A grant is told from another by it. */
   readonly fence: bigint | undefined;
+  /** Where it changes, the claim was taken over, or has left and come back. */
+  readonly info: string;
+  /** When that was, lately. */
+  readonly changedAtStep: number;
 }
 
 /** For how long a client may believe in what was taken away: until the lease would have ended by itself. */
@@ -38,6 +42,8 @@ export class Checks {
   /** From when on grants must be noticed promptly, and how much longer than a few messages that may take. */
   promptFromMs = Number.POSITIVE_INFINITY;
   patienceMs = 0;
+  /** Whether a claim whose time is up may still be there, and be renewed, until somebody drops it. */
+  lingering = false;
 
   constructor(world: World, clients: readonly Client[]) {
     this.#world = world;
@@ -46,6 +52,17 @@ export class Checks {
 
   takeAway(key: string, id: string): void {
     this.#takenAway.set(`${key} ${id}`, this.#world.nowMs);
+  }
+
+  /** The store's clock may have been set, and claims may live longer than could be foreseen. */
+  doubtArrivals(): void {
+    for (const [name, known] of this.#claims) {
+      this.#claims.set(name, {
+        ...known,
+        arrivedAtStep: Number.NaN,
+        expiredFromMs: Number.POSITIVE_INFINITY,
+      });
+    }
   }
 
   look(keys: readonly KeyStatus[]): void {
@@ -97,18 +114,27 @@ export class Checks {
 
   #arrive(name: string, claim: ClaimStatus): void {
     const known = this.#claims.get(name);
-    const { priority, fence } = claim;
+    const { priority, fence, info } = claim;
     const isSameGrant = fence !== undefined && fence === known?.fence;
     const { nowMs, steps } = this.#world;
     const arrivedAtStep =
       known === undefined || nowMs > known.expiredFromMs
         ? steps
-        : nowMs < known.aliveUntilMs || isSameGrant
+        : (nowMs < known.aliveUntilMs && info === known.info) || isSameGrant
           ? known.arrivedAtStep
           : Number.NaN;
+    const changedAtStep = known?.info === info ? known.changedAtStep : steps;
     const aliveUntilMs = nowMs + claim.expiresInMs * 0.98 - 1;
-    const expiredFromMs = nowMs + claim.expiresInMs * 1.02 + 1;
-    this.#claims.set(name, { arrivedAtStep, priority, aliveUntilMs, expiredFromMs, fence });
+    const expiredFromMs = this.lingering ? Number.POSITIVE_INFINITY : nowMs + claim.expiresInMs * 1.02 + 1;
+    this.#claims.set(name, {
+      arrivedAtStep,
+      priority,
+      aliveUntilMs,
+      expiredFromMs,
+      fence,
+      info,
+      changedAtStep,
+    });
   }
 
   /** Nobody was granted while somebody waited who had been there before, or has a higher priority. */
@@ -122,6 +148,7 @@ export class Checks {
         const otherName = `${status.key} ${other.id}`;
         const waiter = this.#claims.get(otherName);
         if (waiter === undefined || !this.#waiting.has(otherName) || !waitingNow.has(otherName)) continue;
+        if (waiter.changedAtStep === this.#world.steps) continue;
         const overtaken =
           waiter.priority > granted.priority ||
           (waiter.priority === granted.priority && waiter.arrivedAtStep < granted.arrivedAtStep);
@@ -141,6 +168,8 @@ export class Checks {
         const claim = held.get(name);
         if (claim === undefined)
           throw new Violation(`${client.machine.name} believes to hold ${name} and does not`);
+        if (claim.expiresInMs <= 0)
+          throw new Violation(`${client.machine.name} believes to hold ${name}, and its time is up`);
         if (claim.fence === lease.fence) continue;
         // A late request of a call that is over took the claim over. The lease then ends with its next heartbeat.
         const since = this.#takenOver.get(name) ?? this.#world.nowMs;
@@ -169,7 +198,8 @@ export class Checks {
     }
     for (const name of this.#waiting.keys()) this.#unnoticedSince.delete(name);
     for (const [name, claim] of held) {
-      if (believed.has(name) || !alive.has(claim.owner)) this.#unnoticedSince.delete(name);
+      if (believed.has(name) || !alive.has(claim.owner) || claim.expiresInMs <= 0)
+        this.#unnoticedSince.delete(name);
       else this.#overdue(name, "was granted, and its client has not noticed");
     }
   }
@@ -177,10 +207,12 @@ export class Checks {
   /** In calm weather, whoever can be granted is, within a few messages of the moment that made it possible. */
   #turnsTaken(keys: readonly KeyStatus[]): void {
     for (const status of keys) {
-      const head = status.waiting[0];
-      const limit = Math.min(head?.limit ?? 0, ...status.held.map((claim) => claim.limit));
+      const head = status.waiting.find(isAlive);
+      const held = status.held.filter(isAlive);
+      const limit = Math.min(head?.limit ?? 0, ...held.map((claim) => claim.limit));
+      const heldWeight = held.reduce((sum, claim) => sum + claim.weight, 0);
       const name = `the queue of ${status.key}`;
-      if (head === undefined || status.heldWeight + head.weight > limit) this.#unnoticedSince.delete(name);
+      if (head === undefined || heldWeight + head.weight > limit) this.#unnoticedSince.delete(name);
       else this.#overdue(name, "could go on, and nobody has asked");
     }
   }
@@ -192,4 +224,8 @@ export class Checks {
       throw new Violation(`${name} ${what} for ${Math.round(this.#world.nowMs - since)} ms of calm weather`);
     }
   }
+}
+
+export function isAlive(claim: ClaimStatus): boolean {
+  return claim.expiresInMs > 0;
 }

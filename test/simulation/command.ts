@@ -1,9 +1,12 @@
-/** `npm run simulate -- --seeds N [--from S]`: many histories, on all cores. `-- --seed S`: one of them, told in full. */
+/**
+ * `npm run simulate -- --seeds N [--from S]`: many histories, on all cores. `-- --seed S`: one of them, told in full.
+ * `--store cas` is about compare-and-swap stores.
+ */
 import { fork } from "node:child_process";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { runHistory } from "./history.ts";
+import { runHistory, type StoreKind, storeKinds } from "./history.ts";
 
 interface Share {
   readonly from: number;
@@ -23,8 +26,11 @@ const { values } = parseArgs({
     seeds: { type: "string", default: "1000" },
     from: { type: "string", default: "1" },
     seed: { type: "string" },
+    store: { type: "string", default: "direct" },
   },
 });
+
+const kind = storeKind(values.store);
 
 if (process.send !== undefined)
   runShare(wholeNumber("--from", values.from), wholeNumber("--seeds", values.seeds));
@@ -33,7 +39,7 @@ else await runAll(wholeNumber("--from", values.from), wholeNumber("--seeds", val
 
 /** Runs one history and prints everything that happened in it. */
 async function tell(seed: number): Promise<void> {
-  const { log, failure } = await runHistory(seed, true);
+  const { log, failure } = await runHistory(seed, true, kind);
   console.log(log.join("\n"));
   console.log(failure === undefined ? "\nNothing went wrong." : `\nFAILED: ${failure}`);
   process.exitCode = failure === undefined ? 0 : 1;
@@ -52,7 +58,9 @@ async function runAll(from: number, count: number): Promise<void> {
   const [first] = failed;
   if (first !== undefined) {
     await tell(first);
-    console.log(`Seed ${failed.join(" and seed ")} failed. Again: npm run simulate -- --seed ${first}`);
+    console.log(
+      `Seed ${failed.join(" and seed ")} failed. Again: npm run simulate -- --store ${kind} --seed ${first}`,
+    );
     return;
   }
   const steps = results.reduce((sum, result) => sum + result.steps, 0);
@@ -65,7 +73,9 @@ async function runAll(from: number, count: number): Promise<void> {
 }
 
 function inProcess({ from, count }: Share): Promise<Result> {
-  const child = fork(fileURLToPath(import.meta.url), ["--from", `${from}`, "--seeds", `${count}`]);
+  const child = fork(fileURLToPath(import.meta.url), [
+    ...["--from", `${from}`, "--seeds", `${count}`, "--store", kind],
+  ]);
   return new Promise((resolve, reject) => {
     child.on("message", (result) => resolve(result as Result));
     child.on("exit", (code) => reject(new Error(`A process of the simulation ended with ${code}.`)));
@@ -79,7 +89,7 @@ function runShare(from: number, count: number): void {
     let steps = 0;
     let grants = 0;
     for (let seed = from; seed < from + count; seed++) {
-      const outcome = await runHistory(seed);
+      const outcome = await runHistory(seed, false, kind);
       steps += outcome.steps;
       grants += outcome.grants;
       if (outcome.failure !== undefined) return { steps, grants, failedSeed: seed };
@@ -89,6 +99,13 @@ function runShare(from: number, count: number): void {
   })().then((result: Result) => {
     process.send?.(result, () => process.exit(0));
   });
+}
+
+function storeKind(text: string): StoreKind {
+  const found = storeKinds.find((known) => known === text);
+  if (found !== undefined) return found;
+  console.error(`--store must be one of ${storeKinds.join(", ")}, not "${text}".`);
+  process.exit(2);
 }
 
 function wholeNumber(name: string, text: string): number {

@@ -1,5 +1,6 @@
 /** One history: a world made from a seed, faults for a while, then calm, with all checks throughout. */
-import { Checks, Violation } from "./checks.ts";
+import { casBackend } from "./cas.ts";
+import { Checks, isAlive, Violation } from "./checks.ts";
 import { Client, type Plan } from "./client.ts";
 import { Random } from "./random.ts";
 import { type Backend, memoryBackend, remoteStore, writtenBackend } from "./server.ts";
@@ -19,14 +20,26 @@ const FAULTS_UNTIL_MS = 8_000;
 const MAX_TTL_MS = 1_500;
 /** By then everybody who waits must have been served: some 40 jobs, each held for a few ttls at the worst. */
 const END_MS = 400_000;
+/** A swap store needs a look at the record, another attempt where somebody else was first, and polls where nobody pushes. */
+const CAS_PATIENCE_MS = 250;
 
-export async function runHistory(seed: number, tracing = false): Promise<Outcome> {
+/** Which stores the histories are about: those that apply each call in one place, or compare-and-swap stores. */
+export type StoreKind = "direct" | "cas";
+
+export const storeKinds: readonly StoreKind[] = ["direct", "cas"];
+
+export async function runHistory(
+  seed: number,
+  tracing = false,
+  kind: StoreKind = "direct",
+): Promise<Outcome> {
   const random = new Random(seed);
   const world = new World(random, tracing);
   const drift = 0.02;
   const rate = () => 1 + random.between(-drift, drift) * 0.49;
   const server = new Machine(world, "server", rate(), random.between(-3_600_000, 3_600_000));
-  const backend = random.chance(0.5) ? memoryBackend(server) : writtenBackend(server);
+  const cas = kind === "cas" ? casBackend(world, server, drift) : undefined;
+  const backend = cas ?? (random.chance(0.5) ? memoryBackend(server) : writtenBackend(server));
   const sameTtl = random.chance(0.7);
   const ttlsMs = sameTtl ? [random.pick([150, 500, MAX_TTL_MS])] : [150, 500, MAX_TTL_MS];
   const plan: Plan = { ttlsMs, clockDrift: drift };
@@ -35,7 +48,8 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
   const clients: Client[] = [];
   const start = (name: string) => {
     const machine = new Machine(world, name, rate(), random.between(-3_600_000, 3_600_000));
-    const client = new Client(world, machine, remoteStore(world, machine, server, backend), plan);
+    const store = cas?.storeOf(machine) ?? remoteStore(world, machine, server, backend);
+    const client = new Client(world, machine, store, plan);
     clients.push(client);
     const jobs = random.integer(1, 4);
     for (let worker = random.integer(1, 3); worker > 0; worker--) client.work(worker, jobs);
@@ -43,6 +57,7 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
   for (let number = random.integer(2, 4); number > 0; number--) start(`c${number}`);
 
   const checks = new Checks(world, clients);
+  checks.lingering = cas !== undefined;
   const look = async () => {
     const broken = clients.find((client) => client.defect !== undefined);
     if (broken !== undefined) throw broken.defect;
@@ -56,7 +71,7 @@ export async function runHistory(seed: number, tracing = false): Promise<Outcome
     calmDown(world, server, clients);
     checks.promptFromMs = world.nowMs + 4 * MAX_TTL_MS;
     // Where ttls differ, a long-lived waiter may learn of a short-lived holder's death only at its own heartbeat.
-    checks.patienceMs = sameTtl ? 0 : MAX_TTL_MS / 3;
+    checks.patienceMs = (sameTtl ? 0 : MAX_TTL_MS / 3) + (cas === undefined ? 0 : CAS_PATIENCE_MS);
     world.in(4 * MAX_TTL_MS, () => {
       for (const client of clients) {
         if (!client.machine.dead) for (const worker of [11, 12]) client.work(worker, 2);
@@ -135,6 +150,7 @@ function restart(world: World, server: Machine, backend: Backend, checks: Checks
     world.say(() => "--- the server is back");
     server.dead = false;
     backend.restart();
+    checks.doubtArrivals();
   });
 }
 
@@ -175,7 +191,7 @@ function assertNothingLeft(clients: readonly Client[], keys: Awaited<ReturnType<
     if (held + waiting > 0)
       throw new Violation(`${machine.name} still counts ${held} held and ${waiting} waiting`);
   }
-  const left = keys.filter((status) => status.heldCount + status.waitingCount > 0);
+  const left = keys.filter((status) => [...status.held, ...status.waiting].some(isAlive));
   if (left.length > 0)
     throw new Violation(`claims are left on ${left.map((status) => status.key).join(", ")}`);
 }

@@ -56,6 +56,8 @@ interface Passenger {
   readonly lane: Lane;
   readonly operations: readonly Operation[];
   readonly combined: Combined;
+  /** Whether nothing was known of the key. Then a conflict is no news of other processes. */
+  readonly isGuess: boolean;
 }
 
 export class Flights {
@@ -85,8 +87,9 @@ export class Flights {
       }
       const sinceMs = this.#options.clock.monotonicMs();
       const operation: Operation = { asked, sinceMs, resolve: resolve as Operation["resolve"], reject };
-      this.#laneOf(key).pending.push(operation);
-      this.#board(key);
+      const lane = this.#laneOf(key);
+      lane.pending.push(operation);
+      this.#board(lane);
     });
   }
 
@@ -116,12 +119,12 @@ export class Flights {
   }
 
   #laneOf(key: string): Lane {
-    let lane = this.#lanes.get(key);
-    if (lane === undefined) {
-      lane = new Lane(key);
-      this.#lanes.set(key, lane);
-      if (this.#lanes.size > this.#forgetFrom) this.#forgetLanes();
-    }
+    const known = this.#lanes.get(key);
+    if (known !== undefined) return known;
+    // Before the new one is there, which has nothing to do yet.
+    if (this.#lanes.size >= this.#forgetFrom) this.#forgetLanes();
+    const lane = new Lane(key);
+    this.#lanes.set(key, lane);
     return lane;
   }
 
@@ -132,9 +135,8 @@ export class Flights {
   }
 
   /** Lets a lane take the next flight, or the one after its pause. */
-  #board(key: string): void {
-    const lane = this.#lanes.get(key);
-    if (lane === undefined || lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
+  #board(lane: Lane): void {
+    if (lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
     lane.isQueued = true;
     const pauseMs = lane.pauseMs(this.#options.clock.monotonicMs());
     if (pauseMs > 0) {
@@ -173,12 +175,24 @@ export class Flights {
     while (taken < this.#ready.length && passengers.length < maxChanges && bytes < maxBatchBytes) {
       const lane = this.#ready[taken++] as Lane;
       const operations = lane.takeOff();
-      const combined = combine(lane.key, this.#cache.take(lane.key), operations, bounds, options);
+      const { known, isGuess } = this.#knownOf(lane);
+      const combined = combine(lane.key, known, operations, bounds, options);
       bytes += combined.change.text?.length ?? 0;
-      passengers.push({ lane, operations, combined });
+      passengers.push({ lane, operations, combined, isGuess });
     }
     this.#ready.splice(0, taken);
     return passengers;
+  }
+
+  /**
+   * What a conflict has brought along stays with the lane that needs it. In the cache it might be replaced before its turn
+   * comes, by what others of the same flight have brought along: then no two keys would ever get on.
+   */
+  #knownOf(lane: Lane): { known: Known; isGuess: boolean } {
+    const { known } = lane;
+    if (known === undefined) return this.#cache.take(lane.key);
+    lane.known = undefined;
+    return { known, isGuess: false };
   }
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
@@ -224,7 +238,7 @@ export class Flights {
 
   #boardAgain(landed: readonly { readonly lane: Lane }[]): void {
     for (const { lane } of landed) {
-      if (this.#closed === undefined) this.#board(lane.key);
+      if (this.#closed === undefined) this.#board(lane);
       else lane.rejectPending(this.#closed);
     }
   }
@@ -293,7 +307,7 @@ export class Flights {
         this.#confirm(passenger, combined.change.expected, lateMs);
         return;
       case "conflict":
-        lane.lost(nowMs, tookMs, random());
+        if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
         if (this.#learn(lane, operations, result.current)) {
           this.#tryAgain(lane, operations, "others kept changing the record");
         }
@@ -332,7 +346,8 @@ export class Flights {
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */
   #learn(lane: Lane, operations: readonly Operation[], current: StoredRecord | undefined): boolean {
     try {
-      this.#cache.put(lane.key, knownFrom(current, lane.key));
+      lane.known = knownFrom(current, lane.key);
+      this.#options.onRecord(lane.key, lane.known.record);
       return true;
     } catch (error) {
       // The record is left as it is. Other keys of the flight are none the worse for it.

@@ -5,27 +5,28 @@
  * server's side is fair about that, so the lanes are: whoever lost goes again at once (and only after several losses a
  * little later, at random, so that the same ones do not meet again), while whoever won rests for a moment at random if it
  * has met others lately. A process that never meets anybody, because it is quicker than all of them, would shut out the
- * slow ones for as long as it has something to do. So it leaves the key alone for a moment every second as well: whoever needs no more
- * than that for a round trip gets in. From then on the queue in the record decides, and that is fair.
+ * slow ones for as long as it has something to do. So it leaves the key alone for a moment every other second: whoever
+ * makes its round trip in less than that gets in. From then on the queue in the record decides, and that is fair.
  */
 import type { HoldfastError } from "../../core/index.ts";
 import type { Operation } from "./operation.ts";
+import type { Known } from "./record-cache.ts";
 
-/** After so many losses in a row, the next attempt waits. */
+/** After so many losses in a row, the next attempt waits for up to a round trip. */
 const FREE_LOSSES = 2;
-/** The longest that it waits, in round trips. */
-const MAX_WAIT_TRIPS = 8;
 /** For how long a process that has met others counts on meeting them again. */
 const MET_MS = 1_000;
 /** After so long without a gap, a key is left alone for at least this, and up to twice this. */
-const RUN_MS = 1_000;
-const REST_MS = 20;
+const RUN_MS = 2_000;
+const REST_MS = 50;
 /** What is no gap: the time in which a caller goes on to its next call. */
 const BREATH_MS = 5;
 
 export class Lane {
   readonly key: string;
   pending: Operation[] = [];
+  /** What the server has just said that it has, for the next attempt. */
+  known: Known | undefined;
   inFlight = false;
   /** Whether it stands in line for a flight, or pauses before that. */
   isQueued = false;
@@ -88,8 +89,7 @@ export class Lane {
   lost(nowMs: number, tookMs: number, chance: number): void {
     this.#metAtMs = nowMs;
     this.#losses++;
-    const excess = this.#losses - FREE_LOSSES;
-    const trips = excess <= 0 ? 0 : Math.min(2 ** (excess - 1), MAX_WAIT_TRIPS);
-    this.#restUntilMs = nowMs + trips * tookMs * chance;
+    // Not longer, however often it lost: it must be back before a gap that somebody leaves for it is over.
+    this.#restUntilMs = this.#losses > FREE_LOSSES ? nowMs + tookMs * chance : nowMs;
   }
 }

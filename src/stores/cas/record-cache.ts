@@ -11,7 +11,7 @@ export interface Known {
 }
 
 /** What a key without a record is. */
-export function absent(): Known {
+function absent(): Known {
   return { version: undefined, text: undefined, record: emptyRecord() };
 }
 
@@ -43,14 +43,13 @@ export class RecordCache {
 
   /**
    * Takes what is known of a key out: whoever applies operations to it changes it, so it is either replaced by what came of
-   * that, or it is not known any more. A key that is not known is taken for absent.
+   * that, or it is not known any more. A key that is not known is guessed to be absent.
    */
-  take(key: string): Known {
+  take(key: string): { known: Known; isGuess: boolean } {
     const slot = this.#slots.get(key);
-    if (slot?.known === undefined) return absent();
-    const { known } = slot;
-    slot.known = undefined;
-    return known;
+    const known = slot?.known;
+    if (slot !== undefined) slot.known = undefined;
+    return { known: known ?? absent(), isGuess: known === undefined };
   }
 
   put(key: string, known: Known): void {

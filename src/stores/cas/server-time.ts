@@ -77,7 +77,8 @@ export class ServerTime {
   #isBetter(known: Sample, next: Sample): boolean {
     const old = this.#bounds(known, next.receivedMs);
     const now = this.#bounds(next, next.receivedMs);
-    if (now.low > old.high || now.high < old.low) return false;
+    // They contradict each other. Replies may overtake each other, so the later question has the later answer.
+    if (now.low > old.high || now.high < old.low) return next.sentMs < known.sentMs;
     return old.high - old.low < now.high - now.low;
   }
 

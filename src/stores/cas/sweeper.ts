@@ -11,6 +11,8 @@ import type { Clock, Timer } from "../../core/index.ts";
 const SWEPT_AT_ONCE = 1_000;
 /** How soon the next sweep follows when there was more than one could take. */
 const NEXT_MS = 1_000;
+/** By how much a record may have to be kept for longer, because the server's time is not known exactly. */
+const SLACK_MS = 1_000;
 
 export class Sweeper {
   readonly #sweepSome: ((limit: number) => Promise<number>) | undefined;
@@ -18,19 +20,20 @@ export class Sweeper {
   readonly #afterMs: number;
   #timer: Timer | undefined;
   #isSweeping = false;
-  #isExpecting = false;
+  /** When a record was last left. */
+  #expectedAtMs = Number.NEGATIVE_INFINITY;
   #closed = false;
 
   /** Sweeps so long after there was something to be swept. */
   constructor(sweepSome: ((limit: number) => Promise<number>) | undefined, clock: Clock, afterMs: number) {
     this.#sweepSome = sweepSome;
     this.#clock = clock;
-    this.#afterMs = afterMs;
+    this.#afterMs = afterMs + SLACK_MS;
   }
 
   /** A record was left that will be of no use. */
   expect(): void {
-    this.#isExpecting = true;
+    this.#expectedAtMs = this.#clock.monotonicMs();
     this.#schedule(this.#afterMs);
   }
 
@@ -50,11 +53,13 @@ export class Sweeper {
 
   async #sweep(): Promise<void> {
     this.#isSweeping = true;
-    this.#isExpecting = false;
+    const startMs = this.#clock.monotonicMs();
     const removed = await this.#ask();
     this.#isSweeping = false;
     if (removed === SWEPT_AT_ONCE) this.#schedule(NEXT_MS);
-    else if (removed === undefined || this.#isExpecting) this.#schedule(this.#afterMs);
+    // What was left less than that long ago was too young for this sweep.
+    else if (removed === undefined || this.#expectedAtMs + this.#afterMs > startMs)
+      this.#schedule(this.#afterMs);
   }
 
   /** Undefined where it failed: an outage is told to whoever asks for something, and the next sweep does as well. */

@@ -1,0 +1,134 @@
+/** The server's time is known only within bounds, and every decision takes the bound that harms nobody. */
+import { expect, test } from "vitest";
+import { ServerTime } from "../../../src/stores/cas/server-time.ts";
+import { attempt, createScene, type Scene } from "./scene.ts";
+
+function held(scene: Scene, key: string): { expiresAtMs: number }[] {
+  return JSON.parse(scene.database.rows.get(key)?.text ?? "").held;
+}
+
+test("cas: a lease lives on the server for at least as long as its owner counts", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  // The server reads its clock at once, and the reply takes long: the time is later than it says, by up to 100 ms.
+  a.usual = { thereMs: 0, backMs: 100 };
+  await scene.soon(a.store.acquire(attempt("other", "x")));
+  const sentMs = scene.database.nowMs();
+  const answer = await scene.soon(a.store.acquire(attempt("k", "a", { ttlMs: 1_000 })));
+  expect(answer).toMatchObject({ state: "held", expiresInMs: 1_000 });
+  expect(held(scene, "k")[0]?.expiresAtMs).toBeGreaterThanOrEqual(sentMs + 1_000);
+});
+
+test("cas: nobody is dropped before the time has certainly come", async () => {
+  const scene = createScene();
+  const [a, b] = [scene.process(), scene.process()];
+  await a.store.acquire(attempt("k", "a", { ttlMs: 1_000 }));
+  const expiresAtMs = held(scene, "k")[0]?.expiresAtMs ?? 0;
+  // The request takes long, and the server reads its clock just before it answers: it may be later by up to 100 ms.
+  b.usual = { thereMs: 100, backMs: 0 };
+  await scene.soon(b.store.acquire(attempt("other", "x")));
+  await scene.clock.advance(expiresAtMs - scene.database.nowMs() - 150);
+  b.usual = {};
+  await scene.clock.advance(149);
+  expect((await b.store.acquire(attempt("k", "b"))).state).toBe("refused");
+  // A moment more than the rest of its time, for the drift of clocks.
+  await scene.clock.advance(3);
+  expect((await b.store.acquire(attempt("k", "b"))).state).toBe("held");
+});
+
+test("cas: a server that comes back with its clock behind drops nobody early", async () => {
+  const scene = createScene();
+  const [a, b] = [scene.process(), scene.process()];
+  await a.store.acquire(attempt("k", "a", { ttlMs: 5_000 }));
+  await b.store.acquire(attempt("other", "b"));
+  // 1. The server's clock goes back. 2. A renewal by it ends, in numbers, before what b takes for the present time.
+  scene.skewMs = -20_000;
+  await a.store.acquire(attempt("elsewhere", "a"));
+  await a.store.release([attempt("k", "a")]);
+  await a.store.acquire(attempt("k", "c", { ttlMs: 5_000 }));
+  // 3. b would drop it, but the server does not agree about the time.
+  expect((await b.store.acquire(attempt("k", "b"))).state).toBe("refused");
+  expect(b.requests.at(-1)?.batch?.earliestMs).toBeLessThan(scene.database.nowMs() + 1_000);
+  await scene.clock.advance(6_000);
+  expect((await b.store.acquire(attempt("k", "b"))).state).toBe("held");
+});
+
+test("cas: a change that is held up for longer than a flight is not made", async () => {
+  const scene = createScene();
+  const a = scene.process({ flightMs: 1_000 });
+  await a.store.acquire(attempt("other", "x"));
+  a.journeys.push({ thereMs: 1_500 });
+  const call = a.store.acquire(attempt("k", "a"));
+  await expect(scene.soon(call)).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+  await scene.clock.advance(1_000);
+  expect(scene.database.rows.has("k")).toBe(false);
+});
+
+test("cas: a machine that was suspended promises no more than the server keeps", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  await a.store.acquire(attempt("other", "x"));
+  // The server's clock went on for three seconds, and this machine's did not.
+  scene.skewMs = 3_000;
+  const answer = await a.store.acquire(attempt("k", "a", { ttlMs: 10_000 }));
+  const leftMs = (held(scene, "k")[0]?.expiresAtMs ?? 0) - scene.database.nowMs();
+  expect(answer.state === "held" && answer.expiresInMs).toBeLessThanOrEqual(leftMs);
+});
+
+test("cas: a clock that never agrees is an outage after a while, not contention", async () => {
+  const scene = createScene();
+  const a = scene.process({
+    giveUpMs: 1_000,
+    wrap: (driver) => ({
+      ...driver,
+      swap: async ({ changes }) => ({
+        nowMs: scene.database.nowMs(),
+        results: changes.map(() => ({ state: "untimely" as const })),
+      }),
+    }),
+  });
+  a.usual = { thereMs: 5, backMs: 5 };
+  await expect(scene.soon(a.store.acquire(attempt("k", "a")))).rejects.toMatchObject({
+    code: "STORE_UNAVAILABLE",
+    message: expect.stringContaining("clock"),
+  });
+});
+
+test("cas: after a long silence the time is asked for again", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  await a.store.acquire(attempt("k", "a", { ttlMs: 600_000 }));
+  await scene.clock.advance(61_000);
+  await a.store.renew([attempt("k", "a")]);
+  expect(a.requests.slice(-2).map(({ request }) => request)).toEqual(["read", "swap"]);
+});
+
+test("server time: the bounds hold the true time and move apart with the drift", () => {
+  const time = new ServerTime(0.01, 60_000);
+  expect(time.at(0)).toBeUndefined();
+  time.add(1_000_000, 100, 120);
+  expect(time.at(120)).toEqual({ lowMs: 1_000_000, highMs: 1_000_022 });
+  expect(time.at(1_120)).toEqual({ lowMs: 1_000_990, highMs: 1_001_032 });
+  expect(time.at(60_121)).toBeUndefined();
+});
+
+test("server time: the narrowest sample counts, until it contradicts a later one", () => {
+  const time = new ServerTime(0, 60_000);
+  time.add(1_000, 0, 10);
+  time.add(1_100, 100, 150);
+  expect(time.at(150)).toEqual({ lowMs: 1_140, highMs: 1_151 });
+  time.add(1_205, 200, 204);
+  expect(time.at(204)).toEqual({ lowMs: 1_205, highMs: 1_210 });
+  // The clock was set back. Then a reply comes that was overtaken, from before that.
+  time.add(700, 300, 310);
+  expect(time.at(310)).toEqual({ lowMs: 700, highMs: 711 });
+  time.add(1_290, 290, 320);
+  expect(time.at(310)).toEqual({ lowMs: 700, highMs: 711 });
+});
+
+test("server time: bounds that have become wide are not used, unless they are fresh", () => {
+  const time = new ServerTime(0.1, 60_000);
+  time.add(0, 0, 400);
+  expect(time.at(500)).toBeDefined();
+  expect(time.at(1_500)).toBeUndefined();
+});
