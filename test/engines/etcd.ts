@@ -29,12 +29,37 @@ export interface EtcdCluster {
   stop(): Promise<void>;
 }
 
-export async function startEtcd(): Promise<EtcdMember> {
+export function startEtcd(): Promise<EtcdMember> {
+  return withFreePorts(startAlone);
+}
+
+/** Three members, each of which the others reach through a proxy only. */
+export function startEtcdCluster(): Promise<EtcdCluster> {
+  return withFreePorts(startThree);
+}
+
+/** The ports for peers are settled before a member starts, and somebody else may take one first: then all are new. */
+async function withFreePorts<T>(start: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start();
+    } catch (error) {
+      if (attempt === 3) throw error;
+    }
+  }
+}
+
+async function startAlone(): Promise<EtcdMember> {
   const peerPort = await freePort();
   const name = `holdfast-${randomUUID()}`;
   const member = await startMember({ name, peerPort, peers: `${name}=${urlOf(peerPort)}`, token: name });
-  await until("etcd has a leader", async () => (await member.status()).leader !== undefined);
-  return member;
+  try {
+    await until("etcd has a leader", async () => (await member.status()).leader !== undefined);
+    return member;
+  } catch (error) {
+    await member.stop();
+    throw error;
+  }
 }
 
 /** Whether tests against etcd can run here. */
@@ -42,8 +67,7 @@ export function canRunEtcd(): boolean {
   return canRun("etcd", etcdBinary);
 }
 
-/** Three members, each of which the others reach through a proxy only. */
-export async function startEtcdCluster(): Promise<EtcdCluster> {
+async function startThree(): Promise<EtcdCluster> {
   const token = `holdfast-${randomUUID()}`;
   const peerPorts = await Promise.all([freePort(), freePort(), freePort()]);
   const proxies = await Promise.all(peerPorts.map((port) => startProxy(port)));

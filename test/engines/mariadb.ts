@@ -78,8 +78,8 @@ function serverBinary(): string {
   return findProgram({ name: "mariadbd", packages, folders: () => ["/usr/sbin"] });
 }
 
-/** Without the package around it, which would start a server at once. */
-const packages = ["mariadb-server-core"];
+/** Without the package around them, which would start a server at once. The client's has a part of mariadb-install-db. */
+const packages = ["mariadb-server-core", "mariadb-client-core"];
 
 /** The command that fills an empty folder for the server. */
 function preparation(server: string): (data: string) => readonly [string, ...string[]] {
