@@ -16,6 +16,16 @@ export interface TimeBounds {
   readonly lowMs: number;
   /** Nor later than this. */
   readonly highMs: number;
+  /** What fences are made from, where that is not the time in microseconds. */
+  readonly stamp?: bigint;
+}
+
+/** Where `casStore` has the time from. */
+export interface TimeSource {
+  add(serverMs: number, sentMs: number, receivedMs: number): void;
+  reset(): void;
+  at(nowMs: number): TimeBounds | undefined;
+  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number;
 }
 
 interface Sample {
@@ -31,7 +41,7 @@ const TICK_MS = 1;
 const WIDE_MS = 250;
 const FRESH_MS = 1_000;
 
-export class ServerTime {
+export class ServerTime implements TimeSource {
   readonly #drift: number;
   readonly #maxAgeMs: number;
   #sample: Sample | undefined;
