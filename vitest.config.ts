@@ -23,6 +23,7 @@ export default defineConfig({
     alias: [
       { find: /^holdfast$/, replacement: here("./src/index.ts") },
       { find: /^holdfast\/cas$/, replacement: here("./src/stores/cas/index.ts") },
+      { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
