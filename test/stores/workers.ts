@@ -1,12 +1,17 @@
-/** Workers that take turns at one lock while Redis is being tormented, and what must be true of them all the while. */
+/** Workers that take turns at one lock while its store is being tormented, and what must be true of them all the while. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks, HoldfastError, type Locks } from "holdfast";
-import { redisStore } from "holdfast/redis";
+import { createLocks, HoldfastError, type Locks, type Store } from "holdfast";
 import { expect } from "vitest";
-import type { Connected } from "../../engines/redis-clients.ts";
+
+/** A store with a connection of its own, as another process would have it. */
+export interface Participant {
+  readonly store: Store;
+  /** Ends the connection, after the store was closed. */
+  end(): unknown;
+}
 
 export interface WorkersOptions {
-  readonly connects: readonly (() => Promise<Connected>)[];
+  readonly connects: readonly (() => Promise<Participant>)[];
   readonly ttlMs: number;
   /** How long each holds the lock. */
   readonly holdMs?: number;
@@ -20,7 +25,7 @@ export class Workers {
   /** The fences in the order in which they were given out. */
   readonly fences: bigint[] = [];
   readonly #holdMs: number;
-  readonly #connected: Connected[] = [];
+  readonly #participants: Participant[] = [];
   readonly #locks: Locks[] = [];
   readonly #turns: number[] = [];
   readonly #loops: Promise<void>[] = [];
@@ -40,11 +45,9 @@ export class Workers {
   static async start(options: WorkersOptions): Promise<Workers> {
     const workers = new Workers(options);
     for (const connect of options.connects) {
-      const connected = await connect();
-      workers.#connected.push(connected);
-      workers.#locks.push(
-        createLocks(redisStore(connected.client, { partitions: 1 }), { onWarning: () => {} }),
-      );
+      const participant = await connect();
+      workers.#participants.push(participant);
+      workers.#locks.push(createLocks(participant.store, { onWarning: () => {} }));
     }
     for (const index of workers.#locks.keys()) {
       workers.#turns.push(0);
@@ -69,7 +72,7 @@ export class Workers {
     this.#stopped = true;
     await Promise.all(this.#loops);
     await Promise.all(this.#locks.map((locks) => locks.close()));
-    for (const { end } of this.#connected) end();
+    for (const participant of this.#participants) await participant.end();
     expect(this.#unexpected).toEqual([]);
     expect(this.#mostHeld, "holders at a time in the store").toBe(1);
     expect(this.fences.length).toBeGreaterThan(this.#locks.length);
