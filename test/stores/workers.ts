@@ -1,11 +1,13 @@
 /** Workers that take turns at one lock while its store is being tormented, and what must be true of them all the while. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks, HoldfastError, type Locks, type Store } from "holdfast";
+import { type Clock, createLocks, HoldfastError, type Locks, type Store, systemClock } from "holdfast";
 import { expect } from "vitest";
 
 /** A store with a connection of its own, as another process would have it. */
 export interface Participant {
   readonly store: Store;
+  /** The clock of its machine. Default: this machine's. */
+  readonly clock?: Clock;
   /** Ends the connection, after the store was closed. */
   end(): unknown;
 }
@@ -47,7 +49,9 @@ export class Workers {
     for (const connect of options.connects) {
       const participant = await connect();
       workers.#participants.push(participant);
-      workers.#locks.push(createLocks(participant.store, { onWarning: () => {} }));
+      workers.#locks.push(
+        createLocks(participant.store, { onWarning: () => {}, clock: participant.clock ?? systemClock }),
+      );
     }
     for (const index of workers.#locks.keys()) {
       workers.#turns.push(0);
