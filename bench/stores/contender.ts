@@ -1,0 +1,20 @@
+/** What the suite of the stores compares: a database with Holdfast over it, and what people use there without it. */
+import type { Store } from "holdfast";
+
+/** Waits for a key. Resolves to what gives it back. */
+export type Peer = (key: string) => Promise<() => Promise<void>>;
+
+export interface OpenContender {
+  /** A store with connections of its own. */
+  newStore(): Promise<Store>;
+  /** How many requests all stores have sent so far. */
+  roundTrips(): number;
+  readonly peers: Readonly<Record<string, Peer>>;
+  close(): Promise<void>;
+}
+
+export interface StoreContender {
+  readonly name: string;
+  /** Starts a fresh engine. */
+  open(): Promise<OpenContender>;
+}
