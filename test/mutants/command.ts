@@ -18,9 +18,22 @@ const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 const HISTORIES = 1_500;
 const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
 
+/** The same for compare-and-swap stores. */
+const CAS_HISTORIES = 300;
+const CAS_SUITES = ["test/stores/cas"];
+
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-for (const name of ["docs", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"]) {
+for (const name of [
+  ".gitignore",
+  "docs",
+  "examples",
+  "src",
+  "test",
+  "package.json",
+  "tsconfig.json",
+  "vitest.config.ts",
+]) {
   cpSync(join(root, name), join(folder, name), { recursive: true });
 }
 symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
@@ -35,10 +48,18 @@ process.exitCode = missed.length === 0 && chosen.length > 0 ? 0 : 1;
 
 /** A test that fails anyway would catch every bug. */
 function expectIntact(): void {
-  const failure = runSuite() ?? runSimulation();
-  if (failure === undefined) return;
-  console.error(`Without any bug planted: ${failure}`);
+  const failures = [false, true]
+    .filter((cas) => chosen.some((mutant) => isCas(mutant) === cas))
+    .map((cas) => runSuite(cas) ?? runSimulation(cas))
+    .filter((failure) => failure !== undefined);
+  if (failures.length === 0) return;
+  console.error(`Without any bug planted: ${failures.join(", ")}`);
   process.exit(1);
+}
+
+/** Whether it concerns compare-and-swap stores alone, and so only their tests. */
+function isCas({ file }: Mutant): boolean {
+  return file.startsWith("src/stores/cas/");
 }
 
 function isCaught(mutant: Mutant): boolean {
@@ -53,8 +74,8 @@ function isCaught(mutant: Mutant): boolean {
     path,
     intact.replace(mutant.find, () => mutant.replace),
   );
-  const suite = runSuite();
-  const simulation = runSimulation();
+  const suite = runSuite(isCas(mutant));
+  const simulation = runSimulation(isCas(mutant));
   writeFileSync(path, intact);
   console.log(`\n${suite === undefined && simulation === undefined ? "MISSED" : "caught"}  ${mutant.name}`);
   console.log(`        suite       ${suite ?? "–"}`);
@@ -63,8 +84,9 @@ function isCaught(mutant: Mutant): boolean {
 }
 
 /** The first test that fails, if one does. */
-function runSuite(): string | undefined {
-  const args = ["node_modules/vitest/vitest.mjs", "run", ...SUITES, "--bail", "1", "--reporter", "json"];
+function runSuite(cas: boolean): string | undefined {
+  const suites = cas ? CAS_SUITES : SUITES;
+  const args = ["node_modules/vitest/vitest.mjs", "run", ...suites, "--bail", "1", "--reporter", "json"];
   const { status, stdout } = run(args, { RECORD_MODEL_RUNS: "300" });
   if (status === 0) return undefined;
   const report = stdout.slice(stdout.indexOf('{"numTotalTestSuites"'));
@@ -73,8 +95,9 @@ function runSuite(): string | undefined {
 }
 
 /** What went wrong in the first history that fails, if one does. */
-function runSimulation(): string | undefined {
-  const args = ["--import", "tsx", "test/simulation/command.ts", "--seeds", `${HISTORIES}`];
+function runSimulation(cas: boolean): string | undefined {
+  const [store, seeds] = cas ? ["cas", CAS_HISTORIES] : ["direct", HISTORIES];
+  const args = ["--import", "tsx", "test/simulation/command.ts", "--store", store, "--seeds", `${seeds}`];
   const { status, stdout } = run(args, {});
   if (status === 0) return undefined;
   return /^FAILED: (.*)$/m.exec(stdout)?.[1] ?? `ended with ${status}`;

@@ -11,6 +11,8 @@ const record = "src/core/record.ts";
 const claim = "src/core/live-claim.ts";
 const heartbeat = "src/core/heartbeat.ts";
 const memory = "src/stores/memory/memory-store.ts";
+const flights = "src/stores/cas/flights.ts";
+const operation = "src/stores/cas/operation.ts";
 
 export const mutants: readonly Mutant[] = [
   {
@@ -195,5 +197,104 @@ export const mutants: readonly Mutant[] = [
     file: claim,
     find: "this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;",
     replace: "this.#holdUntilMs = NEVER;",
+  },
+  {
+    name: "cas: what changes nothing is answered from memory",
+    file: flights,
+    find: "        if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());",
+    replace:
+      "        if (combined.change.text === undefined) {\n          this.#confirm(passenger, combined.change.expected, lateMs);\n          return;\n        }",
+  },
+  {
+    name: "cas: a clock that was set back is not noticed",
+    file: flights,
+    find: "earliestMs: bounds.lowMs,",
+    replace: "earliestMs: 0,",
+  },
+  {
+    name: "cas: a change may be made however late",
+    file: flights,
+    find: "latestMs: bounds.highMs + flightMs",
+    replace: "latestMs: bounds.highMs + 3_600_000",
+  },
+  {
+    name: "cas: an idle record may be removed at once",
+    file: operation,
+    find: "lastUseMs(record, highMs) + options.keepIdleMs",
+    replace: "idle ? lowMs - 1 : lastUseMs(record, highMs) + options.keepIdleMs",
+  },
+  {
+    name: "cas: a record may be removed while a claim lives",
+    file: operation,
+    find: "  for (const claim of record.held) lastMs = Math.max(lastMs, claim.expiresAtMs);\n",
+    replace: "",
+  },
+  {
+    name: "cas: a life is counted from the earliest that the time can be",
+    file: operation,
+    find: "nowMs: highMs, expiredMs: lowMs,",
+    replace: "nowMs: lowMs, expiredMs: lowMs,",
+  },
+  {
+    name: "cas: claims are dropped by the latest that the time can be",
+    file: operation,
+    find: "nowMs: highMs, expiredMs: lowMs,",
+    replace: "nowMs: highMs, expiredMs: highMs,",
+  },
+  {
+    name: "cas: fences do not follow the time",
+    file: operation,
+    find: "stamp: BigInt(highMs) * 1_000n",
+    replace: "stamp: 0n",
+  },
+  {
+    name: "cas: what may not have been written is remembered as if it were",
+    file: flights,
+    find: "      (error) => {\n        for (const { lane, operations } of passengers) {\n          lane.land();",
+    replace:
+      "      (error) => {\n        for (const { lane, operations, combined } of passengers) {\n          lane.land();\n          lane.known = { version: combined.change.expected, text: combined.text, record: combined.record };",
+  },
+  {
+    name: "cas: a promise is not shortened when the server's time turns out to be later",
+    file: flights,
+    find: "shortened(answer, lateMs)",
+    replace: "shortened(answer, 0)",
+  },
+  {
+    name: "cas: a key is in two flights at once",
+    file: flights,
+    find: "lane.isQueued || lane.inFlight || lane.pending.length === 0",
+    replace: "lane.isQueued || lane.pending.length === 0",
+  },
+  {
+    name: "cas: who lost a swap goes behind those who came later",
+    file: "src/stores/cas/lane.ts",
+    find: "[...operations, ...this.pending]",
+    replace: "[...this.pending, ...operations]",
+  },
+  {
+    name: "cas: a clock that contradicts what it said before is not believed",
+    file: "src/stores/cas/server-time.ts",
+    find: "return next.sentMs < known.sentMs;",
+    replace: "return true;",
+  },
+  {
+    name: "cas: nobody looks again where nobody pushes",
+    file: "src/stores/cas/wake-ups.ts",
+    find: "if ([...this.#owners.values()].every((owner) => owner.listening)) return;",
+    replace: "if (this.#owners.size >= 0) return;",
+  },
+  {
+    name: "cas: grants are seen, and not told",
+    file: "src/stores/cas/wake-ups.ts",
+    find: "      this.#tell(waiter.owner, { key, id });",
+    replace: "",
+  },
+  {
+    name: "cas: a record that a conflict brought along is kept only in the cache",
+    file: flights,
+    find: "      lane.known = knownFrom(current, lane.key);\n      this.#options.onRecord(lane.key, lane.known.record);",
+    replace:
+      "      const known = knownFrom(current, lane.key);\n      this.#cache.put(lane.key, known);\n      this.#options.onRecord(lane.key, known.record);",
   },
 ];

@@ -1,5 +1,5 @@
 /** Compare-and-swap stores in the simulation: every client has a store of its own, and they share a database. */
-import type { ClaimStatus, KeyStatus, LockRecord, Store } from "holdfast";
+import type { ClaimStatus, KeyStatus, Store } from "holdfast";
 import { StoreUnavailableError } from "holdfast";
 import { type CasDriver, type CasStoreOptions, casStore, type SwapBatch, type SwapReply } from "holdfast/cas";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
@@ -52,22 +52,24 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
   };
 }
 
-const records = new WeakMap<object, LockRecord>();
+const statuses = new WeakMap<object, KeyStatus>();
 
 /** All claims that the record has. Those whose time is up are there until somebody drops them, and may be renewed. */
 function show(key: string, row: { readonly text: string }, nowMs: number): KeyStatus {
   // A row is never changed, only replaced, and is looked at after every event.
-  const record = records.get(row) ?? decodeRecord(row.text, key);
-  records.set(row, record);
+  const status = statuses.get(row) ?? statusOf(key, row.text);
+  statuses.set(row, status);
+  const left = (claim: ClaimStatus) => ({ ...claim, expiresInMs: claim.expiresInMs - nowMs });
+  return { ...status, held: status.held.map(left), waiting: status.waiting.map(left) };
+}
+
+/** As in 1970. The token is shown as the info, of which there is none: one swap may remove a claim and add it anew. */
+function statusOf(key: string, text: string): KeyStatus {
+  const record = decodeRecord(text, key);
   const status = describe(record, key, 0, 1_000);
   const tokens = new Map([...record.held, ...record.queue].map((claim) => [claim.id, claim.token]));
-  // The token is shown as the info, of which there is none: one swap may remove a claim and add it anew.
-  const left = (claim: ClaimStatus): ClaimStatus => ({
-    ...claim,
-    info: tokens.get(claim.id) ?? "",
-    expiresInMs: claim.expiresInMs - nowMs,
-  });
-  return { ...status, held: status.held.map(left), waiting: status.waiting.map(left) };
+  const named = (claim: ClaimStatus) => ({ ...claim, info: tokens.get(claim.id) ?? "" });
+  return { ...status, held: status.held.map(named), waiting: status.waiting.map(named) };
 }
 
 /** The database as a client sees it: every request crosses the network and may never be answered. */

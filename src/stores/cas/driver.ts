@@ -148,7 +148,7 @@ export interface ListReply extends Timed {
 export interface DriverLimits {
   /** Changes in a batch, or keys in a read. Default 256. */
   readonly changes?: number;
-  /** Bytes of text in a batch, unless one record alone has more. Default 1 MiB. */
+  /** Bytes of text after which a batch takes no further change, so it may have one record more. Default 1 MiB. */
   readonly batchBytes?: number;
   /** Bytes of one record. Default 1 MiB. */
   readonly recordBytes?: number;

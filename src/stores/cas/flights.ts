@@ -27,7 +27,7 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import type { TimeBounds, TimeSource } from "./server-time.ts";
+import { lateness, type TimeBounds, type TimeSource } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
@@ -288,9 +288,9 @@ export class Flights {
   }
 
   #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
-    const { time, clock } = this.#options;
+    const { time, clock, driver } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = time.lateness(bounds.highMs, reply.nowMs, sentMs, nowMs);
+    const lateMs = driver.keepers === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);

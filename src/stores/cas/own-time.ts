@@ -37,8 +37,4 @@ export class OwnTime implements TimeSource {
   nowMs(monotonicMs: number): number {
     return Math.floor(this.#offsetMs + monotonicMs);
   }
-
-  lateness(): number {
-    return 0;
-  }
 }

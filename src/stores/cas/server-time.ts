@@ -25,7 +25,6 @@ export interface TimeSource {
   add(serverMs: number, sentMs: number, receivedMs: number): void;
   reset(): void;
   at(nowMs: number): TimeBounds | undefined;
-  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number;
 }
 
 interface Sample {
@@ -40,6 +39,15 @@ const TICK_MS = 1;
 /** Bounds that are wider than this are not relied upon, unless the sample is so fresh that another would be no better. */
 const WIDE_MS = 250;
 const FRESH_MS = 1_000;
+
+/**
+ * By how much later than thought a life may have begun that was counted from the upper bound: the request was sent before
+ * the server read its clock, so what is left of that life by then is left to its owner, whatever the bounds were worth. They
+ * are worth nothing where this machine was suspended after the sample; else this is no more than the network's unevenness.
+ */
+export function lateness(highMs: number, serverMs: number): number {
+  return Math.max(0, Math.ceil(serverMs + TICK_MS - highMs));
+}
 
 export class ServerTime implements TimeSource {
   readonly #drift: number;
@@ -73,15 +81,6 @@ export class ServerTime implements TimeSource {
     const { low, high } = this.#bounds(sample, nowMs);
     if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
     return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
-  }
-
-  /**
-   * By how much the server's time was above the bounds at the moment of sending, as the reply shows; 0 while it was not.
-   * What was counted from the upper bound then ends earlier than was thought.
-   */
-  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number {
-    const earliest = serverMs - (receivedMs - sentMs) * (1 + this.#drift);
-    return earliest > highMs ? Math.ceil(serverMs + TICK_MS - highMs) : 0;
   }
 
   #isBetter(known: Sample, next: Sample): boolean {

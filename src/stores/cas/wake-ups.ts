@@ -77,6 +77,7 @@ export class WakeUps {
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
+    if (this.#closed) return () => {};
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     const owner: Owner = {

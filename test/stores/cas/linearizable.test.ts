@@ -1,0 +1,233 @@
+/**
+ * Several processes over one database, with requests that take any time: every answer is the one that the plain rules give
+ * when the operations are applied in the order in which their swaps were made.
+ */
+import { strict as assert } from "node:assert";
+import { inspect, isDeepStrictEqual } from "node:util";
+import fc from "fast-check";
+import type { AcquireAnswer, RenewAnswer, Store } from "holdfast";
+import { type CasDriver, casStore, type SwapBatch } from "holdfast/cas";
+import { ManualClock } from "holdfast/testing";
+import { expect, test } from "vitest";
+import { MapDatabase, mapDriver } from "../../../examples/driver/map-driver.ts";
+import {
+  type Operation,
+  rawOperationArbitrary,
+  resolveOperation,
+  type Scene,
+  sceneArbitrary,
+} from "../../core/record-histories.ts";
+import { type Moment, RecordModel } from "../../core/record-model.ts";
+import { distantDriver } from "./distant-driver.ts";
+
+const RUNS = 1_000;
+const FLIGHT_MS = 1_000;
+const KEYS = ["k", "l"];
+const PROCESSES = 3;
+
+/** An operation, who asks for it, and when. */
+const stepArbitrary = fc.record({
+  raw: rawOperationArbitrary,
+  process: fc.nat(PROCESSES - 1),
+  key: fc.nat(KEYS.length - 1),
+  /** Time that passes before it. Mostly none, so that operations meet. */
+  afterMs: fc.oneof(
+    { weight: 6, arbitrary: fc.constantFrom(0, 0, 0, 1, 2) },
+    { weight: 1, arbitrary: fc.nat(120) },
+  ),
+});
+
+// Small values are not favoured here: crowds need many steps.
+const historyArbitrary = fc.noBias(
+  fc.tuple(
+    sceneArbitrary,
+    fc.array(stepArbitrary, { maxLength: 80, size: "max" }),
+    // How long requests and replies take, again and again.
+    fc.array(fc.nat(9), { minLength: 5, maxLength: 30 }),
+  ),
+);
+
+/** One confirmed look at a key: a swap, or a comparison that found it unchanged. */
+interface Confirmed {
+  readonly order: number;
+  readonly moment: Moment;
+  /** By how much the promise is shorter, because the server's time was later than the batch was decided for. */
+  readonly lateMs: number;
+}
+
+interface Played {
+  readonly process: number;
+  readonly asked: number;
+  readonly key: string;
+  readonly operation: Exclude<Operation, { does: "describe" }>;
+  answer: unknown;
+  confirmed: Confirmed | undefined;
+}
+
+const seen = new Map<string, number>();
+
+function count(what: string): void {
+  seen.set(what, (seen.get(what) ?? 0) + 1);
+}
+
+class World {
+  readonly clock = new ManualClock();
+  readonly database = new MapDatabase(() => this.clock.wallMs());
+  readonly stores: Store[];
+  readonly played: Played[] = [];
+  /** The latest confirmed look of each process at each key. A key is in one flight at a time, so an answer belongs to it. */
+  readonly #latest = new Map<string, Confirmed>();
+  readonly #delays: readonly number[];
+  #delay = 0;
+  #order = 0;
+
+  constructor(scene: Scene, delays: readonly number[]) {
+    this.#delays = delays;
+    this.stores = Array.from({ length: PROCESSES }, (_, process) =>
+      casStore(this.#driver(process), {
+        clock: this.clock,
+        random: () => this.#nextDelay() / 10,
+        maxWaiters: scene.maxWaiters,
+        flightMs: FLIGHT_MS,
+        keepIdleMs: 3_600_000,
+        giveUpMs: 600_000,
+        maxFlights: 2,
+        cachedKeys: process === 0 ? 1 : 100,
+      }),
+    );
+  }
+
+  #nextDelay(): number {
+    return this.#delays[this.#delay++ % this.#delays.length] ?? 0;
+  }
+
+  #driver(process: number): CasDriver {
+    const near = mapDriver(this.database);
+    const noting: CasDriver = {
+      ...near,
+      swap: async (batch) => {
+        const order = this.#order++;
+        const reply = await near.swap(batch);
+        for (const [index, { key }] of batch.changes.entries()) {
+          const state = reply.results[index]?.state ?? "";
+          count(state);
+          if (state === "swapped" || state === "same") {
+            const moment = momentOf(batch);
+            const lateMs = Math.max(0, Math.ceil(reply.nowMs + 1 - moment.nowMs));
+            this.#latest.set(`${process} ${key}`, { order, moment, lateMs });
+          }
+        }
+        return reply;
+      },
+    };
+    const journey = () => ({ thereMs: this.#nextDelay(), backMs: this.#nextDelay() });
+    return distantDriver(noting, { clock: this.clock, journey });
+  }
+
+  ask(process: number, key: string, operation: Played["operation"]): Promise<void> {
+    const played: Played = {
+      process,
+      asked: this.played.length,
+      key,
+      operation,
+      answer: undefined,
+      confirmed: undefined,
+    };
+    this.played.push(played);
+    return this.#call(this.stores[process] as Store, operation).then((answer) => {
+      played.answer = answer;
+      played.confirmed = this.#latest.get(`${process} ${key}`);
+    });
+  }
+
+  async #call(store: Store, operation: Played["operation"]): Promise<unknown> {
+    switch (operation.does) {
+      case "acquire":
+        return store.acquire(operation.request);
+      case "renew":
+        return (await store.renew([operation.ref]))[0];
+      case "release":
+        return (await store.release([operation.ref]))[0];
+    }
+  }
+
+  async close(): Promise<void> {
+    const closing = Promise.all(this.stores.map((store) => store.close()));
+    await this.clock.advance(100);
+    await closing;
+  }
+}
+
+/** What the batch was decided by, as its window tells. */
+function momentOf({ earliestMs, latestMs }: SwapBatch): Moment {
+  const nowMs = latestMs - FLIGHT_MS;
+  return { nowMs, expiredMs: earliestMs, stamp: BigInt(nowMs) * 1_000n };
+}
+
+async function play(
+  history: typeof historyArbitrary extends fc.Arbitrary<infer H> ? H : never,
+): Promise<void> {
+  const [scene, steps, delays] = history;
+  const world = new World(scene, delays);
+  const answers: Promise<void>[] = [];
+  for (const { raw, process, key: index, afterMs } of steps) {
+    await world.clock.advance(afterMs);
+    const key = KEYS[index] as string;
+    const operation = resolveOperation(raw, scene, key);
+    if (operation.does === "describe") continue;
+    answers.push(world.ask(process, key, operation));
+  }
+  await world.clock.advance(30_000);
+  await Promise.all(answers);
+  for (const key of KEYS) judge(world.played.filter((played) => played.key === key));
+  await world.close();
+}
+
+/** Applies the operations on one key to the model, in the order of their swaps, and compares the answers. */
+function judge(played: readonly Played[]): void {
+  const model = new RecordModel();
+  const orderOf = ({ confirmed }: Played) => confirmed?.order ?? Number.NaN;
+  const inOrder = [...played].sort((a, b) => orderOf(a) - orderOf(b) || a.asked - b.asked);
+  for (const [index, { operation, answer, confirmed }] of inOrder.entries()) {
+    assert(confirmed !== undefined, "an answer was given without a look at the server");
+    const expected = shortened(askModel(model, operation, confirmed.moment), confirmed.lateMs);
+    const state = (answer as { state?: string })?.state ?? String(answer);
+    count(`${operation.does} ${state}`);
+    if (isDeepStrictEqual(answer, expected)) continue;
+    const story = inOrder.slice(0, index + 1).map((one) => inspect(one, { depth: 5, breakLength: 200 }));
+    assert.fail(`${story.join("\n")}\nshould have been answered with ${inspect(expected)}`);
+  }
+}
+
+function shortened(answer: AcquireAnswer | RenewAnswer | boolean, byMs: number): unknown {
+  if (typeof answer === "boolean" || !("expiresInMs" in answer)) return answer;
+  return { ...answer, expiresInMs: answer.expiresInMs - byMs };
+}
+
+function askModel(
+  model: RecordModel,
+  operation: Played["operation"],
+  moment: Moment,
+): AcquireAnswer | RenewAnswer | boolean {
+  switch (operation.does) {
+    case "acquire":
+      return model.acquire(operation.request, operation.maxWaiters, moment);
+    case "renew":
+      return model.renew(operation.ref, moment);
+    case "release":
+      return model.release(operation.ref, moment);
+  }
+}
+
+test("cas: every answer is what the plain rules say in the order of the swaps", {
+  timeout: 120_000,
+}, async () => {
+  await fc.assert(fc.asyncProperty(historyArbitrary, play), { numRuns: RUNS });
+  for (const what of [
+    ...["swapped", "same", "conflict"],
+    ...["acquire held", "acquire waiting", "acquire refused", "renew held", "renew waiting", "renew gone"],
+    ...["release true", "release false"],
+  ]) {
+    expect.soft(seen.get(what), what).toBeGreaterThan(RUNS / 8);
+  }
+});
