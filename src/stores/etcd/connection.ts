@@ -63,8 +63,8 @@ export class Connection {
   }
 
   /**
-   * Makes a call that fails when it takes too long. The server is told the deadline as well, on the wall clock; this process
-   * goes by a clock that nobody sets.
+   * Makes a call that fails when it takes too long. The client is told the deadline as well, so that it does not wait for ever;
+   * it compares it with the wall clock of the process, which may be set meanwhile. What counts is a clock that nobody sets.
    */
   async call<R>(send: (options: EtcdCallOptions) => Promise<R>, withinMs = this.#timeoutMs): Promise<R> {
     const { clock } = this;
@@ -75,7 +75,7 @@ export class Connection {
     const timer = clock.setTimer(withinMs, () => giveUp(noAnswer(withinMs)));
     timer.keepAlive(true);
     try {
-      return await Promise.race([send({ deadline: clock.wallMs() + withinMs }), tooLate]);
+      return await Promise.race([send({ deadline: Date.now() + withinMs }), tooLate]);
     } catch (error) {
       throw mapError(error);
     } finally {
