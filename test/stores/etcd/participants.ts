@@ -5,8 +5,7 @@ import { type EtcdStoreOptions, etcdStore } from "holdfast/etcd";
 import { onTestFinished } from "vitest";
 import type { Participant } from "../workers.ts";
 
-type FaultHandling = NonNullable<IOptions["faultHandling"]>;
-type Policy = NonNullable<FaultHandling["global"]>;
+type Policy = NonNullable<NonNullable<IOptions["faultHandling"]>["global"]>;
 
 /** Neither repeats a call nor keeps away from a server. By itself, the client does both, for some seconds. */
 const plain: Policy = {
@@ -16,8 +15,11 @@ const plain: Policy = {
   execute: async (call, signal = new AbortController().signal) => call({ signal }),
 };
 
-export function connect(hosts: string | string[], faultHandling: FaultHandling = {}): Etcd3 {
-  return new Etcd3({ hosts, faultHandling: { global: plain, host: () => plain, ...faultHandling } });
+/** Where there are several hosts, the client's own way of finding one that answers is needed. */
+export function connect(hosts: string | string[]): Etcd3 {
+  return typeof hosts === "string"
+    ? new Etcd3({ hosts, faultHandling: { global: plain, host: () => plain } })
+    : new Etcd3({ hosts });
 }
 
 export function participant(
