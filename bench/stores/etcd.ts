@@ -1,8 +1,9 @@
 /** etcd: the store, and the lock of the etcd3 package. */
 import { Etcd3 } from "etcd3";
 import type { Store } from "holdfast";
-import { type EtcdClient, etcdStore } from "holdfast/etcd";
+import { etcdStore } from "holdfast/etcd";
 import { startEtcd } from "../../test/engines/etcd.ts";
+import { watchedClient } from "../../test/stores/etcd/watched-client.ts";
 import type { StoreContender } from "./contender.ts";
 
 const TTL_S = 30;
@@ -14,6 +15,10 @@ export const etcd: StoreContender = {
     const clients: Etcd3[] = [];
     const stores: Store[] = [];
     let roundTrips = 0;
+    const count = () => {
+      roundTrips++;
+      return undefined;
+    };
     const connect = () => {
       const client = new Etcd3({ hosts: server.url });
       clients.push(client);
@@ -22,7 +27,7 @@ export const etcd: StoreContender = {
     const peerClient = connect();
     return {
       async newStore() {
-        const store = etcdStore(counting(connect(), () => roundTrips++));
+        const store = etcdStore(watchedClient(connect(), count));
         stores.push(store);
         return store;
       },
@@ -43,25 +48,3 @@ export const etcd: StoreContender = {
     };
   },
 };
-
-/** A client that counts what is asked of it. */
-export function counting(client: Etcd3, count: (method: string) => void): EtcdClient {
-  const counted = <T extends object>(part: T): T =>
-    new Proxy(part, {
-      get(target, name) {
-        const member: unknown = Reflect.get(target, name);
-        if (typeof member !== "function") return member;
-        return (...args: unknown[]) => {
-          count(String(name));
-          return Reflect.apply(member, target, args);
-        };
-      },
-    });
-  const { kv, leaseClient, watchClient, maintenance } = client;
-  return {
-    kv: counted(kv),
-    leaseClient: counted(leaseClient),
-    watchClient: counted(watchClient),
-    maintenance: counted(maintenance),
-  };
-}

@@ -44,7 +44,9 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 60_000 }, 
     const workers = await startWorkers();
     const leader = await cluster.leader();
     leader.pause();
-    onTestFinished(() => cluster.members.forEach((member) => member.resume()));
+    onTestFinished(() => {
+      for (const member of cluster.members) member.resume();
+    });
     await sleep(ttlMs + 1_000);
     await workers.servesAll(soonMs);
     leader.resume();
