@@ -57,8 +57,8 @@ export class EtcdDriver implements CasDriver {
   constructor(options: EtcdDriverOptions) {
     const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock } = options;
     const changes = maxTxnOps - INNER_OPERATIONS - LOOKED_AT;
-    // etcd takes requests of up to 1.5 MiB.
-    this.limits = { changes, batchBytes: KIB * KIB, recordBytes: 512 * KIB };
+    // etcd takes requests of up to 1.5 MiB, and a batch may have one record more than it should.
+    this.limits = { changes, batchBytes: 512 * KIB, recordBytes: 512 * KIB };
     this.#clock = clock;
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
@@ -82,10 +82,11 @@ export class EtcdDriver implements CasDriver {
   async swap(batch: SwapBatch): Promise<SwapReply> {
     const { changes, stamp = this.keepers.stamp() } = batch;
     const decidedMs = this.#clock.monotonicMs();
-    await this.#connection.greet();
-    await this.keepers.settleDoubts();
+    // Before anything is awaited: one that ends meanwhile is not among the living any more, and must be found to have ended.
     const leases = this.keepers.own(changes.flatMap(({ keepers }) => keepers?.own ?? []));
     const fresh = this.keepers.own(changes.flatMap(({ keepers }) => (keepers?.fresh ? keepers.own : [])));
+    await this.#connection.greet();
+    await this.keepers.settleDoubts();
     await this.#prepare(leases, fresh);
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
@@ -98,7 +99,7 @@ export class EtcdDriver implements CasDriver {
     this.keepers.doubtEnds(doubted);
     if (results.some(({ state }, index) => state === "swapped" && changes[index]?.idle))
       this.#sweeping.expect();
-    await this.#prove(fresh, decidedMs);
+    await this.#prove(leases, (lease) => !fresh.includes(lease) || lease.isProvenSince(decidedMs));
     return this.#reply(results);
   }
 
@@ -129,9 +130,9 @@ export class EtcdDriver implements CasDriver {
   }
 
   /** The answer to a swap proves the signs of life before it, unless the leader has changed in between. */
-  async #prove(leases: readonly Lease[], sinceMs: number): Promise<void> {
+  async #prove(leases: readonly Lease[], isEnough: (lease: Lease) => boolean): Promise<void> {
     for (let attempt = 0; attempt < PROOFS; attempt++) {
-      const unproven = leases.filter((lease) => !lease.hasEnded && !lease.isProvenSince(sinceMs));
+      const unproven = leases.filter((lease) => !lease.hasEnded && (lease.isStale || !isEnough(lease)));
       if (unproven.length === 0) return;
       await Promise.all(unproven.map((lease) => showLife(lease)));
       await this.#connection.range({ key: this.#keys.swept, keys_only: true });

@@ -27,6 +27,8 @@ interface Sign {
 
 /** How many signs of life are sent in the time that a lease lives. */
 const SIGNS = 6;
+/** How many wait to be proven. Where nothing else is asked of etcd, only the latest are of use. */
+const MOST_SIGNS = 8;
 
 export interface LeaseOptions {
   readonly connection: Connection;
@@ -102,9 +104,20 @@ export class Lease {
     return this.#provenMs >= sinceMs;
   }
 
-  /** Whether there is no time to lose with the next sign of life. */
+  /** Whether less than half of its life is proven. */
   get isStale(): boolean {
-    return this.provenUntilMs - this.#connection.clock.monotonicMs() < 500 * this.seconds;
+    return this.#isOld(this.#provenMs);
+  }
+
+  /** Whether a sign of life is needed at once, because also the latest one that was answered is old. */
+  get isDue(): boolean {
+    return this.#isOld(
+      this.#signs.reduce((latestMs, { sentMs }) => Math.max(latestMs, sentMs), this.#provenMs),
+    );
+  }
+
+  #isOld(sentMs: number): boolean {
+    return this.#connection.clock.monotonicMs() - sentMs > 500 * this.seconds;
   }
 
   /** Resolves when it can be used. What failed is tried again by the next call. */
@@ -179,6 +192,7 @@ export class Lease {
       this.end();
       throw ended();
     }
+    if (this.#signs.length === MOST_SIGNS) this.#signs.shift();
     this.#signs.push({ sentMs, answeredMs: clock.monotonicMs(), term: header.raft_term });
   }
 

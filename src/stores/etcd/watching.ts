@@ -61,7 +61,7 @@ export class Watching {
     this.#retry?.cancel();
     const stream = this.#stream;
     this.#stream = undefined;
-    stream?.cancel();
+    if (stream !== undefined) quit(stream);
     for (const watch of this.#watches.values()) watch.reject(new Error("The store is closed."));
     this.#watches.clear();
   }
@@ -89,7 +89,7 @@ export class Watching {
     stream.on("end", () => this.#lose(stream));
     stream.on("data", (response) => this.#hear(stream, response));
     if (this.#closed) {
-      stream.cancel();
+      quit(stream);
       return;
     }
     this.#stream = stream;
@@ -125,7 +125,7 @@ export class Watching {
   #lose(stream: WatchStream): void {
     if (stream !== this.#stream) return;
     this.#stream = undefined;
-    stream.cancel();
+    quit(stream);
     this.#tryLater();
   }
 
@@ -145,6 +145,15 @@ export class Watching {
       return;
     }
     this.#stream = undefined;
-    stream.cancel();
+    quit(stream);
   }
+}
+
+/**
+ * Ends a stream. The client takes one that is cancelled while it could still be written to for a failure of its server, breaks
+ * off all that others ask of that server, and keeps away from it for a while.
+ */
+function quit(stream: WatchStream): void {
+  stream.end();
+  stream.cancel();
 }

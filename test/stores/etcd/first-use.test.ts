@@ -155,6 +155,26 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     await locks.close();
   });
 
+  // The client takes a stream that is cancelled for a failure of the server, and breaks off what others ask of it.
+  test("closing a store disturbs nobody else who uses the same client", async () => {
+    const client = new Etcd3({ hosts: server.url });
+    onTestFinished(() => client.close());
+    const other = etcdStore(client);
+    const request = claimRequest("other", { key: "undisturbed", ttlMs: 30_000 });
+    await other.acquire(request);
+    for (let round = 0; round < 8; round++) {
+      const store = etcdStore(client);
+      store.onGrant(`owner ${round}`, () => {});
+      await store.acquire(
+        claimRequest(`${round}`, { key: `own ${round}`, owner: `owner ${round}`, ttlMs: 30_000 }),
+      );
+      const renewing = other.renew([request]);
+      await store.close();
+      expect(await renewing).toMatchObject([{ state: "held" }]);
+    }
+    await other.close();
+  });
+
   test("nothing is left of a closed store but what ends by itself", async () => {
     const client = connect(server.url);
     const store = etcdStore(client, { prefix: "closed" });
