@@ -162,15 +162,21 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     const other = etcdStore(client);
     const request = claimRequest("other", { key: "undisturbed", ttlMs: 30_000 });
     await other.acquire(request);
-    for (let round = 0; round < 8; round++) {
+    const owners = ["a", "b", "c", "d", "e", "f"];
+    const stores = owners.map((owner) => {
       const store = etcdStore(client);
-      store.onGrant(`owner ${round}`, () => {});
-      await store.acquire(
-        claimRequest(`${round}`, { key: `own ${round}`, owner: `owner ${round}`, ttlMs: 30_000 }),
-      );
-      const renewing = other.renew([request]);
-      await store.close();
-      expect(await renewing).toMatchObject([{ state: "held" }]);
+      store.onGrant(owner, () => {});
+      return store;
+    });
+    await Promise.all(
+      stores.map((store, index) => {
+        const owner = owners[index]!;
+        return store.acquire(claimRequest(owner, { key: owner, owner, ttlMs: 30_000 }));
+      }),
+    );
+    await Promise.all(stores.map((store) => store.close()));
+    for (let beat = 0; beat < 20; beat++) {
+      expect(await other.renew([request])).toMatchObject([{ state: "held" }]);
     }
     await other.close();
   });
