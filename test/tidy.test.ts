@@ -9,7 +9,7 @@ const longFiles: Readonly<Record<string, number>> = {
   // One claim's whole life is one state machine; cutting it in two would hide half of its transitions.
   "src/core/live-claim.ts": 800,
   // One script, of which most is Lua: it is sent as a whole.
-  "src/stores/redis/script.ts": 460,
+  "src/stores/redis/script.ts": 480,
 };
 
 const MAX_LINES = 400;

@@ -1,5 +1,5 @@
 /** A database that is a map in this process, and a driver for it: all that a driver has to do, in the fewest words. */
-import type { CasDriver, Change, ChangeResult, SwapBatch } from "holdfast/cas";
+import type { CasDriver, Change, ChangeResult, OnWake, SwapBatch } from "holdfast/cas";
 
 interface Row {
   readonly version: bigint;
@@ -11,7 +11,7 @@ interface Row {
 /** What a server would keep. Several drivers over one of these are as many processes. */
 export class MapDatabase {
   readonly rows = new Map<string, Row>();
-  readonly listeners = new Map<string, (key: string, id: string) => void>();
+  readonly listeners = new Map<string, OnWake>();
   /** One counter for all keys, so that a version does not come back with a key that was removed. */
   versions = 0n;
   /** The server's clock. */
@@ -35,7 +35,7 @@ export function mapDriver(database: MapDatabase): CasDriver {
     if (nowMs < earliestMs || nowMs > latestMs) return { state: "untimely" };
     const version = ++database.versions;
     rows.set(key, { version, text, idle, keepUntilMs });
-    for (const { owner, id } of wakes) listeners.get(owner)?.(key, id);
+    for (const { owner, id, fence } of wakes) listeners.get(owner)?.(key, id, fence);
     return { state: "swapped", version };
   }
 

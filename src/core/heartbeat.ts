@@ -14,7 +14,7 @@ import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
-import type { ClaimRef, ClaimRequest, RenewRef, Store, Unsubscribe } from "./store.ts";
+import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
 
 /** What a client has done so far and what it has open, for metrics. */
@@ -279,15 +279,15 @@ export class Heartbeat {
     );
   }
 
-  #onGrant(refs: readonly ClaimRef[]): void {
+  #onGrant(refs: readonly GrantRef[]): void {
     const nowMs = this.wake();
-    const granted: LiveClaim[] = [];
+    const unproven: LiveClaim[] = [];
     for (const ref of refs) {
       const claim = this.#waiting.find(ref.id, (candidate) => candidate.request.key === ref.key);
-      if (claim !== undefined) granted.push(claim);
-      else this.#rememberEarly(claimName(ref));
+      if (claim === undefined) this.#rememberEarly(claimName(ref));
+      else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);
     }
-    this.renew(granted, nowMs);
+    this.renew(unproven, nowMs);
   }
 
   /** A push can overtake the answer that says "waiting". Most such are for claims that are over, so few are kept. */

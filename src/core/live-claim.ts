@@ -1,12 +1,14 @@
 /**
  * One claim of this client, from the first request to the end: asking, waiting, held, leaving, ended.
  *
- * It talks to the store through its client's heartbeat, and decides what every answer, failure and moment means. Two
+ * It talks to the store through its client's heartbeat, and decides what every answer, failure and moment means. Three
  * rules carry the safety of it all:
  *
  * - A held answer proves the lease until `expiresInMs` after its request was *sent*, less the drift of clocks, on this
  *   machine's monotonic clock. The store cannot give the key to anybody else before that. Past it the lease is lost,
  *   for good, whatever answer comes later.
+ * - A pushed grant proves it as well, until the end of the claim's life as the latest waiting answer told it, if its fence
+ *   is above the one that came with that answer: then the grant was made after it. See docs/decisions/0007.
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
@@ -68,6 +70,19 @@ const FIRST_RETRY_MS = 20;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
+/** Stands for a lease that the registry at the end of this file watches. */
+const WATCHED = Symbol("watched");
+
+/** Whoever awaits `start`, until there is a lease. */
+interface Caller extends Omit<Deferred<Verdict>, "promise"> {
+  readonly waitMs: number;
+}
+
+/** The one goodbye to the store. */
+interface Departure extends Deferred<boolean> {
+  readonly wasHeld: boolean;
+}
+
 const no = () => false;
 
 export class LiveClaim {
@@ -85,12 +100,12 @@ export class LiveClaim {
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
-  readonly #waitMs: number;
   #namedByCaller: boolean;
   #phase: Phase = "asking";
-  /** Whether there has been a lease. From then on there is no caller left to give up towards. */
-  #everHeld = false;
+  /** Until when the store surely keeps the claim. While it waits, that is not yet a lease. */
   #provenUntilMs = 0;
+  /** The highest fence of the key that was heard of while waiting. */
+  #waitedFence = 0n;
   #holdUntilMs = NEVER;
   /** When asking, waiting or leaving ends by itself. */
   #giveUpMs = NEVER;
@@ -98,9 +113,10 @@ export class LiveClaim {
   #attemptMs = NEVER;
   /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
   #attemptIsHeartbeat = false;
-  #dueIsHeartbeat = false;
   /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
   #askedMs = 0;
+  /** When the latest request was sent that has been answered. */
+  #heardOfMs = 0;
   /** When the latest grant was learnt of. */
   #heldSinceMs = 0;
   /** Since when the store has owed an answer, and how often it was asked since. */
@@ -111,27 +127,17 @@ export class LiveClaim {
   #loss: LeaseLostError | undefined;
   #released = false;
   #version = 0;
-  #verdict: Omit<Deferred<Verdict>, "promise"> | undefined;
-  #departure: Promise<boolean> | undefined;
-  #departed: Omit<Deferred<boolean>, "promise"> | undefined;
-  #wasHeld = false;
+  #caller: Caller | undefined;
+  #departure: Departure | undefined;
   #controller: AbortController | undefined;
   #extensions: Extensions | undefined;
   #change: Deferred<void> | undefined;
-  #lease: object | undefined;
-  #watched = false;
+  #lease: object | typeof WATCHED | undefined;
 
-  constructor(
-    heartbeat: Heartbeat,
-    settings: LockSettings,
-    request: ClaimRequest,
-    waitMs: number,
-    namedByCaller: boolean,
-  ) {
+  constructor(heartbeat: Heartbeat, settings: LockSettings, request: ClaimRequest, namedByCaller: boolean) {
     this.#heartbeat = heartbeat;
     this.#settings = settings;
     this.request = request;
-    this.#waitMs = waitMs;
     this.#namedByCaller = namedByCaller;
   }
 
@@ -141,19 +147,24 @@ export class LiveClaim {
 
   /** How much earlier than due it may be done, so that heartbeats travel together. */
   get earlyMs(): number {
-    return this.#dueIsHeartbeat ? this.request.ttlMs / 120 : 0;
+    return this.#attemptIsHeartbeat && this.dueMs === this.#attemptMs ? this.request.ttlMs / 120 : 0;
+  }
+
+  /** Whether there has been a lease. From then on there is no caller left to give up towards. */
+  get #everHeld(): boolean {
+    return this.fence !== 0n;
   }
 
   // What the application asks for, through Lock and Lease.
 
-  /** Asks the store, and waits in its queue if the request says so. */
-  start(): Promise<Verdict> {
+  /** Asks the store, and waits in its queue for up to `waitMs` if the request says so. */
+  start(waitMs: number): Promise<Verdict> {
     const nowMs = this.#now();
     if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
-    if (this.request.wait) this.#giveUpMs = nowMs + this.#waitMs;
+    if (this.request.wait) this.#giveUpMs = nowMs + waitMs;
     return new Promise((resolve, reject) => {
-      this.#verdict = { resolve, reject };
+      this.#caller = { resolve, reject, waitMs };
       this.#ask(nowMs);
     });
   }
@@ -240,7 +251,7 @@ export class LiveClaim {
     this.#expireIfOverdue(nowMs);
     if (this.#phase === "ended") return Promise.resolve(false);
     // Whoever released first hears how it went.
-    if (this.#departure !== undefined) return this.#departure.then(no, no);
+    if (this.#departure !== undefined) return this.#departure.promise.then(no, no);
     this.#released = true;
     // One that waits to be won again was counted as lost.
     if (this.#phase === "held") this.#heartbeat.stats.released++;
@@ -253,12 +264,13 @@ export class LiveClaim {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
       if (this.#phase === "held") this.#heartbeat.stats.lost++;
-      void this.#depart(this.#now(), GOODBYE_MS);
+      // As long as for any other release: that of thousands at once takes a busy store more than a moment.
+      void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
       this.#giveUp(closedError(this.request.key));
     }
-    await this.#departure;
+    await this.#departure?.promise;
   }
 
   // What the heartbeat tells.
@@ -296,11 +308,24 @@ export class LiveClaim {
   /** A heartbeat goes out. Returns what it asks for. */
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
-    if (this.#lease !== undefined) this.#watchLease(this.#lease);
+    if (typeof this.#lease === "object") this.#watchLease(this.#lease);
     const extendMs = this.#extensions?.ttlMs ?? 0;
     // A lease that does not renew itself gets what was asked for and no more.
     if (extendMs === 0 || (this.#settings.renew && extendMs <= this.request.ttlMs)) return this.request;
     return { ...this.request, ttlMs: extendMs };
+  }
+
+  /**
+   * A grant was pushed. Whether that makes it held: not when it may be an old one, or little is left of the claim's life,
+   * so that it needs a heartbeat at once anyway.
+   */
+  pushed(fence: bigint | undefined, nowMs: number): boolean {
+    if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
+    if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
+    this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);
+    this.#answered();
+    this.#keepHolding(this.#heardOfMs);
+    return true;
   }
 
   renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
@@ -309,6 +334,7 @@ export class LiveClaim {
     if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
+    else if (answer.state === "failed") this.requestFailed(ref, answer.error);
     else this.#gone(answer.takenOverBy);
   }
 
@@ -340,6 +366,15 @@ export class LiveClaim {
     );
   }
 
+  /** Of the claim that comes of this, nothing is known yet. */
+  #askAnew(): void {
+    this.#phase = "asking";
+    this.#provenUntilMs = 0;
+    this.#heardOfMs = 0;
+    this.#answered();
+    this.#ask(this.#now());
+  }
+
   #askAnswered(request: ClaimRequest, sentMs: number, nowMs: number, answer: AcquireAnswer): void {
     const current =
       request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving";
@@ -360,6 +395,10 @@ export class LiveClaim {
       return;
     }
     this.#answered();
+    this.#heardOfMs = Math.max(this.#heardOfMs, sentMs);
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, this.#provenBy(sentMs, answer.expiresInMs));
+    // biome-ignore lint/complexity/useMathMinMax: these are bigints.
+    this.#waitedFence = answer.fence > this.#waitedFence ? answer.fence : this.#waitedFence;
     if (this.#phase === "asking" && this.#startWaiting()) {
       this.#heartbeat.renew([this], nowMs);
       return;
@@ -382,7 +421,7 @@ export class LiveClaim {
   /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */
   #stopWaiting(): void {
     if (this.#everHeld) this.#lose("max-hold");
-    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#waitMs));
+    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#caller?.waitMs ?? 0));
   }
 
   #refused(reason: RefusalReason): void {
@@ -394,14 +433,14 @@ export class LiveClaim {
     // An earlier request that went unanswered may yet arrive and be granted.
     if (this.#attempts > 1) this.#heartbeat.discard(this.request);
     this.#end();
-    if (reason === "contended") this.#verdict?.resolve("contended");
-    else this.#verdict?.reject(refusalError(reason, key, id));
+    if (reason === "contended") this.#caller?.resolve("contended");
+    else this.#caller?.reject(refusalError(reason, key, id));
   }
 
   /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
   #giveUp(reason: unknown): void {
-    const verdict = this.#verdict;
-    const refuse = () => verdict?.reject(reason);
+    const caller = this.#caller;
+    const refuse = () => caller?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
   }
 
@@ -409,7 +448,7 @@ export class LiveClaim {
   #fail(error: HoldfastError): void {
     this.#end();
     this.#heartbeat.discard(this.request);
-    this.#verdict?.reject(error);
+    this.#caller?.reject(error);
   }
 
   // Holding.
@@ -421,7 +460,7 @@ export class LiveClaim {
         this.#retry(tooLateError(this.request.key));
         return;
       }
-      this.#hold(sentMs, nowMs, answer);
+      this.#hold(sentMs, nowMs, answer.fence, provenUntilMs);
     } else if (answer.fence > this.fence) {
       this.#supplanted();
       return;
@@ -430,24 +469,28 @@ export class LiveClaim {
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
-    this.#attemptMs = this.#wantsHeartbeats() ? sentMs + this.request.ttlMs / 3 : NEVER;
+    this.#keepHolding(sentMs);
+  }
+
+  /** The next heartbeat is due a while after the one that the lease was proven by. */
+  #keepHolding(heardOfMs: number): void {
+    this.#attemptMs = this.#wantsHeartbeats() ? heardOfMs + this.request.ttlMs / 3 : NEVER;
     this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
-    this.#verdict?.resolve("held");
-    this.#verdict = undefined;
+    this.#caller?.resolve("held");
+    this.#caller = undefined;
   }
 
-  #hold(sentMs: number, nowMs: number, answer: HeldAnswer): void {
+  #hold(sentMs: number, nowMs: number, fence: bigint, provenUntilMs: number): void {
     this.#leavePhase();
     this.#phase = "held";
     this.#heldSinceMs = nowMs;
-    this.#everHeld = true;
     this.#heartbeat.stats.held++;
     this.#heartbeat.stats.granted++;
     this.#loss = undefined;
-    this.#provenUntilMs = 0;
-    this.fence = answer.fence;
+    this.#provenUntilMs = provenUntilMs;
+    this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
   }
@@ -471,9 +514,7 @@ export class LiveClaim {
     } else {
       // The store lost the queue, or this process was paused past its ttl. The claim joins again, under its own id.
       this.#leavePhase();
-      this.#phase = "asking";
-      this.#answered();
-      this.#ask(this.#now());
+      this.#askAnew();
     }
   }
 
@@ -515,16 +556,13 @@ export class LiveClaim {
     this.#leavePhase();
     this.#freeName();
     this.request = { ...this.request, ...newClaimIds(), wait: true };
-    this.#phase = "asking";
     this.#giveUpMs = this.#holdUntilMs;
-    this.#answered();
-    this.#ask(this.#now());
+    this.#askAnew();
   }
 
   #watchLease(lease: object): void {
     unreleased.register(lease, this, this);
-    this.#watched = true;
-    this.#lease = undefined;
+    this.#lease = WATCHED;
   }
 
   /** The lease was garbage-collected. Nobody can release it any more, so it is left to its ttl, and said. */
@@ -549,18 +587,16 @@ export class LiveClaim {
 
   /** Says goodbye to the store for up to `patienceMs`. Whether the lease was still held; rejects when unanswered. */
   #depart(nowMs: number, patienceMs: number): Promise<boolean> {
-    this.#wasHeld = this.#phase === "held";
+    const wasHeld = this.#phase === "held";
     this.#leavePhase();
     this.#phase = "leaving";
     this.#giveUpMs = nowMs + patienceMs;
     this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
-    this.#departure = new Promise((resolve, reject) => {
-      this.#departed = { resolve, reject };
-      this.#sendRelease(nowMs);
-    });
+    this.#departure = { ...deferred<boolean>(), wasHeld };
+    this.#sendRelease(nowMs);
     this.#changed();
-    return this.#departure;
+    return this.#departure.promise;
   }
 
   #sendRelease(nowMs: number): void {
@@ -573,7 +609,7 @@ export class LiveClaim {
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
         const wasThere = removed?.[0] === true || this.#attempts > 1;
         this.#end();
-        this.#departed?.resolve(this.#wasHeld && wasThere);
+        this.#departure?.resolve(this.#departure.wasHeld && wasThere);
       },
       (cause: unknown) => {
         heartbeat.wake();
@@ -588,7 +624,7 @@ export class LiveClaim {
 
   #failToDepart(error: HoldfastError): void {
     this.#end();
-    this.#departed?.reject(error);
+    this.#departure?.reject(error);
   }
 
   #end(): void {
@@ -596,7 +632,7 @@ export class LiveClaim {
     this.#phase = "ended";
     this.#heartbeat.untrack(this);
     this.#freeName();
-    if (this.#watched) unreleased.unregister(this);
+    if (this.#lease === WATCHED) unreleased.unregister(this);
     this.#lease = undefined;
     this.#changed();
   }
@@ -666,9 +702,7 @@ export class LiveClaim {
   }
 
   #schedule(): void {
-    const limitMs = this.#limitMs();
-    this.#dueIsHeartbeat = this.#attemptIsHeartbeat && this.#attemptMs < limitMs;
-    this.dueMs = Math.min(this.#attemptMs, limitMs);
+    this.dueMs = Math.min(this.#attemptMs, this.#limitMs());
     this.#heartbeat.schedule(this);
   }
 

@@ -104,7 +104,9 @@ export class KeyLock implements Lock, Semaphore {
     const waitMs = options.waitMs ?? Number.POSITIVE_INFINITY;
     const claim = this.#newClaim(options, waitMs);
     const { signal } = options;
-    const verdict = await (signal === undefined ? claim.start() : startCancellable(claim, signal));
+    const verdict = await (signal === undefined
+      ? claim.start(waitMs)
+      : startCancellable(claim, waitMs, signal));
     if (verdict === "contended") throw new AcquireTimeoutError(this.key, waitMs);
     return new Lease(claim);
   }
@@ -134,7 +136,7 @@ export class KeyLock implements Lock, Semaphore {
     const claim = this.#newClaim(options, 0);
     const { signal } = options;
     try {
-      const verdict = await (signal === undefined ? claim.start() : startCancellable(claim, signal));
+      const verdict = await (signal === undefined ? claim.start(0) : startCancellable(claim, 0, signal));
       return verdict === "contended" ? verdict : new Lease(claim);
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
@@ -161,7 +163,7 @@ export class KeyLock implements Lock, Semaphore {
       info: options.info ?? "",
       application: options.application ?? heartbeat.settings.application,
     };
-    return new LiveClaim(heartbeat, this.#settings, request, waitMs, options.id !== undefined);
+    return new LiveClaim(heartbeat, this.#settings, request, options.id !== undefined);
   }
 }
 
@@ -189,11 +191,11 @@ export async function runAndRelease<L extends AsyncDisposable, T>(
   }
 }
 
-async function startCancellable(claim: LiveClaim, signal: AbortSignal): Promise<Verdict> {
+async function startCancellable(claim: LiveClaim, waitMs: number, signal: AbortSignal): Promise<Verdict> {
   const cancel = () => claim.cancel(signal.reason);
   signal.addEventListener("abort", cancel, { once: true });
   try {
-    return await claim.start();
+    return await claim.start(waitMs);
   } finally {
     signal.removeEventListener("abort", cancel);
   }

@@ -3,7 +3,13 @@ import { HoldfastError } from "./errors.ts";
 import { Heartbeat, type LocksStats } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
-import { type LockOptions, type LocksOptions, resolveLockOptions, resolveLocksOptions } from "./options.ts";
+import {
+  areAlike,
+  type LockOptions,
+  type LocksOptions,
+  resolveLockOptions,
+  resolveLocksOptions,
+} from "./options.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
 import { bounds, checkDuration, checkId, checkInteger, checkKey, checkPrefix } from "./validation.ts";
 
@@ -59,8 +65,13 @@ export interface Locks extends AsyncDisposable {
 export function createLocks(store: Store, options: LocksOptions = {}): Locks {
   const heartbeat = new Heartbeat(store, resolveLocksOptions(options));
 
+  /** Locks made one after the other mostly have the same settings. Leases keep them, so a million should share them. */
+  let settings = resolveLockOptions({}, "", store);
+
   function lock(key: string, limit: number, lockOptions: LockOptions): KeyLock {
-    return new KeyLock(heartbeat, checkKey(key), limit, resolveLockOptions(lockOptions, key, store));
+    const resolved = resolveLockOptions(lockOptions, key, store);
+    if (!areAlike(resolved, settings)) settings = resolved;
+    return new KeyLock(heartbeat, checkKey(key), limit, settings);
   }
 
   function assertOpen(key?: string): void {

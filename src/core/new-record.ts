@@ -68,6 +68,8 @@ export function emptyRecord(): LockRecord {
 export function listOf(claim: RecordClaim): RecordClaim[] {
   const list = oneClaim.slice() as RecordClaim[];
   list[0] = claim;
+  claim.expirySlot = 0;
+  claim.rankSlot = 0;
   return list;
 }
 

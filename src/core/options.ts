@@ -144,6 +144,17 @@ export function resolveLockOptions(options: LockOptions, key: string, store: Sto
   };
 }
 
+/** Whether two locks behave alike. */
+export function areAlike(a: LockSettings, b: LockSettings): boolean {
+  return (
+    a.ttlMs === b.ttlMs &&
+    a.renew === b.renew &&
+    a.reacquire === b.reacquire &&
+    a.maxHoldMs === b.maxHoldMs &&
+    a.onUnavailable === b.onUnavailable
+  );
+}
+
 /** Checks what one call asks for. The values themselves are read where they are used. */
 export function checkAcquireOptions(options: AcquireOptions): void {
   if (options.waitMs !== undefined) checkDuration("waitMs", options.waitMs);

@@ -65,7 +65,10 @@ export interface RecordClaim {
   idNext: RecordClaim | undefined;
 }
 
-/** One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. */
+/**
+ * One key's state. Every claim is in two of the four heaps: held and limits, or waiting and queue. Both are one list
+ * for a claim that is alone in its state, as most are.
+ */
 export interface LockRecord {
   /** The fence of the latest grant. */
   fence: bigint;
@@ -239,6 +242,7 @@ function waitingAnswer(record: LockRecord, claim: RecordClaim, turn: Turn): Wait
     state: "waiting",
     expiresInMs: claim.expiresAtMs - turn.nowMs,
     retryInMs: retryAtMs - turn.expiredMs,
+    fence: record.fence,
   };
 }
 
@@ -268,10 +272,9 @@ export function addWaiting(record: LockRecord, claim: RecordClaim): void {
   indexClaim(record, claim);
   if (record.queue.length === 0) {
     record.waiting = listOf(claim);
-    record.queue = listOf(claim);
-    claim.expirySlot = 0;
-    claim.rankSlot = 0;
+    record.queue = record.waiting;
   } else {
+    if (record.queue === record.waiting) record.queue = record.waiting.slice();
     heapInsert(record.waiting, claim, byExpiry);
     heapInsert(record.queue, claim, byTurnOrder);
   }
@@ -287,10 +290,9 @@ function hold(record: LockRecord, claim: RecordClaim): void {
   record.heldWeight += claim.weight;
   if (record.held.length === 0) {
     record.held = listOf(claim);
-    record.limits = listOf(claim);
-    claim.expirySlot = 0;
-    claim.rankSlot = 0;
+    record.limits = record.held;
   } else {
+    if (record.limits === record.held) record.limits = record.held.slice();
     heapInsert(record.held, claim, byExpiry);
     heapInsert(record.limits, claim, byLimit);
   }
@@ -312,13 +314,13 @@ function removeClaim(record: LockRecord, claim: RecordClaim): void {
   } else {
     record.heldWeight -= claim.weight;
     heapRemove(record.held, claim, byExpiry);
-    heapRemove(record.limits, claim, byLimit);
+    if (record.limits !== record.held) heapRemove(record.limits, claim, byLimit);
   }
 }
 
 function leaveQueue(record: LockRecord, claim: RecordClaim): void {
   heapRemove(record.waiting, claim, byExpiry);
-  heapRemove(record.queue, claim, byTurnOrder);
+  if (record.queue !== record.waiting) heapRemove(record.queue, claim, byTurnOrder);
 }
 
 function withdraw(record: LockRecord, claim: RecordClaim, reason: RefusalReason): RefusedAnswer {

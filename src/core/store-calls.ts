@@ -32,11 +32,12 @@ export function releaseFrom(store: Store, request: ClaimRequest): Promise<readon
 export function isSound(answer: AcquireAnswer | RenewAnswer | undefined): boolean {
   switch (answer?.state) {
     case "held":
-      return typeof answer.fence === "bigint" && isNumber(answer.expiresInMs);
+      return typeof answer.fence === "bigint" && answer.fence > 0n && isNumber(answer.expiresInMs);
     case "waiting":
-      return isNumber(answer.expiresInMs) && isNumber(answer.retryInMs);
+      return isNumber(answer.expiresInMs) && isNumber(answer.retryInMs) && typeof answer.fence === "bigint";
     case "refused":
     case "gone":
+    case "failed":
       return true;
     default:
       return false;

@@ -72,6 +72,8 @@ export interface WaitingAnswer {
   readonly expiresInMs: number;
   /** When asking again could bring a grant that nobody pushes, because whoever is in the way has died. */
   readonly retryInMs: number;
+  /** The fence of the key's latest grant. Whatever this claim is granted later has a higher one. */
+  readonly fence: bigint;
 }
 
 /** The claim does not exist, and nothing was left behind. */
@@ -95,8 +97,15 @@ export interface GoneAnswer {
   readonly takenOverBy?: string;
 }
 
+/** Nothing is known of this claim, while others of the same call could be answered. It counts as a call that failed. */
+export interface FailedAnswer {
+  readonly state: "failed";
+  /** Why, as the call would have rejected with. */
+  readonly error: unknown;
+}
+
 export type AcquireAnswer = HeldAnswer | WaitingAnswer | RefusedAnswer;
-export type RenewAnswer = HeldAnswer | WaitingAnswer | GoneAnswer;
+export type RenewAnswer = HeldAnswer | WaitingAnswer | GoneAnswer | FailedAnswer;
 
 /** What an administrator sees of a claim. Its token is not shown. */
 export interface ClaimStatus {
@@ -150,8 +159,17 @@ export interface LookPage {
   readonly cursor?: string;
 }
 
-/** Told which waiting claims may have been granted. A hint: the client asks the store before it believes. */
-export type GrantListener = (refs: readonly ClaimRef[]) => void;
+/** A waiting claim that has been granted. */
+export interface GrantRef extends ClaimRef {
+  /**
+   * The fence it was granted with, where the store is sure of that. A client believes it if it is above all that it has
+   * heard of the key since the claim began to wait, and asks the store otherwise.
+   */
+  readonly fence?: bigint;
+}
+
+/** Told which waiting claims have been granted. It may come late, more than once, or never. */
+export type GrantListener = (refs: readonly GrantRef[]) => void;
 
 export type Unsubscribe = () => void;
 
@@ -162,7 +180,7 @@ export interface Store {
   /** Whether limits above 1 are kept exactly. Without it there are no semaphores. */
   readonly counts: boolean;
   acquire(request: ClaimRequest): Promise<AcquireAnswer>;
-  /** Heartbeats, answered in the order asked. */
+  /** Heartbeats, answered in the order asked. Rejects when none could be answered. */
   renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]>;
   /** Whether each claim was there and has been removed. Never touches another claim, nor another caller's. */
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]>;

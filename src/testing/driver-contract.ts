@@ -293,13 +293,15 @@ function waking(test: Define, pushes: boolean): void {
       const other = await trial.world.driver();
       const told: string[] = [];
       const owner = (name: string) => `${trial.prefix}${name}`;
-      const end = await other.listen?.(owner("me"), (woken, id) => told.push(`${woken} ${id}`));
-      const wake = (id: string, name: string) => ({ owner: owner(name), id });
+      const end = await other.listen?.(owner("me"), (woken, id, fence = 7n) =>
+        told.push(`${woken} ${id} ${fence}`),
+      );
+      const wake = (id: string, name: string) => ({ owner: owner(name), id, fence: 7n });
       const wakes = [wake("a", "me"), wake("b", "somebody"), wake("c", "me")];
       const first = await trial.swapOne({ ...changeOf(key, undefined, "one"), wakes });
       assert.equal(first.state, "swapped");
       await until(() => told.length >= 2);
-      assert.deepEqual(told.sort(), [`${key} a`, `${key} c`]);
+      assert.deepEqual(told.sort(), [`${key} a 7`, `${key} c 7`]);
       // A change that is not made wakes nobody.
       await trial.swapOne({ ...changeOf(key, undefined, "two"), wakes: [wake("d", "me")] });
       end?.();

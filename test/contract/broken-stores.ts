@@ -134,10 +134,11 @@ export const brokenStores = {
     renew: (refs) =>
       Promise.all(
         refs.map(async (ref) => {
-          const { waiting } = (await inner.look({ key: ref.key, maxClaims: 1_000 })).keys[0]!;
+          const { waiting, fence } = (await inner.look({ key: ref.key, maxClaims: 1_000 })).keys[0]!;
           const claim = waiting.find(({ id }) => id === ref.id);
           if (claim === undefined) return (await inner.renew([ref]))[0]!;
-          return { state: "waiting", expiresInMs: claim.expiresInMs, retryInMs: claim.expiresInMs } as const;
+          const { expiresInMs } = claim;
+          return { state: "waiting", expiresInMs, retryInMs: expiresInMs, fence } as const;
         }),
       ),
   })),
@@ -341,6 +342,18 @@ export const brokenStores = {
       },
     };
   }),
+  "a push names another fence than the grant's": altered((inner) => ({
+    onGrant: (owner, listener) =>
+      inner.onGrant(owner, (refs) =>
+        listener(refs.map((ref) => ({ ...ref, fence: (ref.fence ?? 0n) + 1n }))),
+      ),
+  })),
+  "a waiter is not told the fence of the latest grant": altered((inner) => ({
+    acquire: async (request) => {
+      const answer = await inner.acquire(request);
+      return answer.state === "waiting" ? { ...answer, fence: 0n } : answer;
+    },
+  })),
   "unsubscribing does nothing": altered((inner) => ({
     onGrant: (owner, listener) => {
       inner.onGrant(owner, listener);

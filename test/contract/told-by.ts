@@ -57,6 +57,10 @@ export const toldBy: Readonly<Record<keyof typeof brokenStores, string>> = {
   "nobody is told of a grant":
     "pushing: a grant is pushed to the claim's owner, through the owner's own instance",
   "everybody is told of a grant": "pushing: a grant is pushed to nobody but the claim's owner",
+  "a push names another fence than the grant's":
+    "pushing: a push that names a fence names the grant's, which is above what the waiter was told",
+  "a waiter is not told the fence of the latest grant":
+    "pushing: a push that names a fence names the grant's, which is above what the waiter was told",
   "unsubscribing does nothing": "pushing: an unsubscribed listener is not called",
   "grants of an unknown claim are pushed": "pushing: each of several claims granted together is pushed",
   "a closed store goes on": "closing: a closed store refuses every verb",

@@ -1,4 +1,4 @@
-import { createLocks, memoryStore, type RenewAnswer, type Store } from "holdfast";
+import { createLocks, HoldfastError, memoryStore, type RenewAnswer, type Store } from "holdfast";
 import { ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
 
@@ -39,6 +39,30 @@ test.each(nonsense)("a heartbeat to a store that %s is repeated", async (_, answ
   once(store, "renew", answer);
   await clock.advance(10_000);
   expect([lease.held, other.held]).toEqual([true, true]);
+});
+
+test("a heartbeat that fails for one lease is repeated for that one, and costs no other", async () => {
+  const { clock, store, locks } = open();
+  const lost = await locks.mutex("lost", { ttlMs: 3_000 }).acquire();
+  const kept = await locks.mutex("kept", { ttlMs: 3_000 }).acquire();
+  const renew = store.renew.bind(store);
+  const error = new HoldfastError("STORE_FAILURE", "damaged", { key: "lost" });
+  let damaged = true;
+  store.renew = async (refs) => {
+    const answers = await renew(refs);
+    return answers.map((answer, index) =>
+      damaged && refs[index]?.key === "lost" ? { state: "failed", error } : answer,
+    );
+  };
+  await clock.advance(2_000);
+  damaged = false;
+  await clock.advance(10_000);
+  expect([lost.held, kept.held]).toEqual([true, true]);
+
+  damaged = true;
+  await clock.advance(10_000);
+  expect([lost.held, kept.held]).toEqual([false, true]);
+  expect(lost.signal.reason).toMatchObject({ code: "LEASE_LOST", reason: "expired", cause: error });
 });
 
 test.each(nonsense.slice(1))(

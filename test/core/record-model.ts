@@ -177,7 +177,7 @@ export class RecordModel {
     const headEndsMs = this.queue[0]!.expiresAtMs;
     const isHead = claim === this.queue[0];
     const retryAtMs = isHead ? firstHolderEndsMs : Math.max(firstHolderEndsMs, headEndsMs);
-    return { state: "waiting", expiresInMs, retryInMs: retryAtMs - expiredMs };
+    return { state: "waiting", expiresInMs, retryInMs: retryAtMs - expiredMs, fence: this.fence };
   }
 
   private status(claim: ModelClaim, nowMs: number): ClaimStatus {

@@ -18,6 +18,8 @@ export interface RedisCluster extends RedisGroup {
   /** Those that were masters in the beginning; the replica of each has the same place in `replicas`. */
   readonly masters: readonly RedisServer[];
   readonly replicas: readonly RedisServer[];
+  /** Waits until the replica of a master that is down has been promoted. */
+  failOver(place: number): Promise<void>;
 }
 
 const SLOTS = 16_384;
@@ -26,15 +28,34 @@ const promptReplication = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-
 /** A cluster talks on its port plus this. */
 const BUS = 10_000;
 
-/** Three masters with a replica each. A silent node is given up after `nodeTimeoutMs`. */
-export async function startRedisCluster(nodeTimeoutMs = 5_000): Promise<RedisCluster> {
+/**
+ * How long a server may be silent. A busy machine keeps one from answering for seconds, and a failover that no test
+ * asked for would leave two masters behind.
+ */
+const PATIENT_MS = 60_000;
+/** The same while a test wants a failover. */
+const HASTY_MS = 500;
+
+/** Three masters with a replica each. */
+export async function startRedisCluster(): Promise<RedisCluster> {
   const settings = [
     ...promptReplication,
-    ...["--cluster-enabled", "yes", "--cluster-node-timeout", `${nodeTimeoutMs}`],
+    // They tell each other of the rest at a pace that depends on this.
+    ...["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"],
     ...["--cluster-replica-validity-factor", "0"],
   ];
   const servers = await startAll(6, () => startRedisServer({ settings, maxPort: 65_535 - BUS }));
-  const cluster = { ...group(servers), masters: servers.slice(0, 3), replicas: servers.slice(3) };
+  const cluster: RedisCluster = {
+    ...group(servers),
+    masters: servers.slice(0, 3),
+    replicas: servers.slice(3),
+    async failOver(place) {
+      const alive = servers.filter((server) => server !== cluster.masters[place]);
+      await setEverywhere(alive, "CONFIG", "SET", "cluster-node-timeout", HASTY_MS);
+      await until("the replica is promoted", () => isMaster(cluster.replicas[place]!));
+      await setEverywhere(alive, "CONFIG", "SET", "cluster-node-timeout", PATIENT_MS);
+    },
+  };
   return orStop(cluster, async () => {
     await Promise.all(cluster.masters.map(serveSlots));
     await Promise.all(
@@ -56,6 +77,7 @@ export async function startRedisCluster(nodeTimeoutMs = 5_000): Promise<RedisClu
       return whole && nodes.match(/\bslave\b/g)?.length === cluster.replicas.length;
     });
     await everywhere(cluster.replicas, "follows its master", isLinked);
+    await setEverywhere(servers, "CONFIG", "SET", "cluster-node-timeout", PATIENT_MS);
   });
 }
 
@@ -74,16 +96,18 @@ export interface RedisSentinels extends RedisGroup {
   readonly master: RedisServer;
   readonly replicas: readonly RedisServer[];
   readonly sentinels: readonly RedisServer[];
+  /** Waits until a replica has been promoted in place of the master, which is down. */
+  failOver(): Promise<void>;
 }
 
-/** A master with two replicas and three sentinels, who give the master up after `downAfterMs` of silence. */
-export async function startRedisSentinels(downAfterMs = 5_000): Promise<RedisSentinels> {
+/** A master with two replicas and three sentinels. The settings are those of the first three. */
+export async function startRedisSentinels(settings: readonly string[] = []): Promise<RedisSentinels> {
   const name = "holdfast-test";
-  const master = await startRedis(promptReplication);
-  const follow = ["--replicaof", "127.0.0.1", `${master.port}`, ...promptReplication];
+  const master = await startRedis([...promptReplication, ...settings]);
+  const follow = ["--replicaof", "127.0.0.1", `${master.port}`, ...promptReplication, ...settings];
   const configuration = [
     `sentinel monitor ${name} 127.0.0.1 ${master.port} 2`,
-    `sentinel down-after-milliseconds ${name} ${downAfterMs}`,
+    `sentinel down-after-milliseconds ${name} ${PATIENT_MS}`,
     `sentinel failover-timeout ${name} 10000`,
     "",
   ].join("\n");
@@ -94,7 +118,16 @@ export async function startRedisSentinels(downAfterMs = 5_000): Promise<RedisSen
     throw error;
   });
   const [replicas, sentinels] = [others.slice(0, 2), others.slice(2)];
-  return orStop({ ...group([master, ...others]), name, master, replicas, sentinels }, async () => {
+  const giveUpAfter = (ms: number) =>
+    setEverywhere(sentinels, "SENTINEL", "SET", name, "down-after-milliseconds", ms);
+  const failOver = async () => {
+    await giveUpAfter(HASTY_MS);
+    await until("a replica is promoted", async () =>
+      (await Promise.all(replicas.map(isMaster))).includes(true),
+    );
+    await giveUpAfter(PATIENT_MS);
+  };
+  return orStop({ ...group([master, ...others]), name, master, replicas, sentinels, failOver }, async () => {
     await everywhere(replicas, "follows the master", isLinked);
     await everywhere(sentinels, "knows the others", async (sentinel) => {
       const info = String(await sentinel.command("INFO", "sentinel"));
@@ -105,6 +138,17 @@ export async function startRedisSentinels(downAfterMs = 5_000): Promise<RedisSen
 
 async function isLinked(replica: RedisServer): Promise<boolean> {
   return String(await replica.command("INFO", "replication")).includes("master_link_status:up");
+}
+
+export async function isMaster(server: RedisServer): Promise<boolean> {
+  return String(await server.command("INFO", "replication")).includes("role:master");
+}
+
+async function setEverywhere(
+  servers: readonly RedisServer[],
+  ...words: readonly (string | number)[]
+): Promise<void> {
+  await Promise.all(servers.map((server) => server.command(...words)));
 }
 
 function everywhere(

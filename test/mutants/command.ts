@@ -16,7 +16,7 @@ const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 
 /** Enough to find what there is to find, and to be done in a few minutes. */
 const HISTORIES = 1_500;
-const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores"];
+const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores/memory"];
 
 /** The same for compare-and-swap stores. */
 const CAS_HISTORIES = 300;

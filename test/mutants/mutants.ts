@@ -98,8 +98,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a pushed grant is not acted upon",
     file: heartbeat,
-    find: "      if (claim !== undefined) granted.push(claim);",
-    replace: "      if (claim !== undefined) continue;",
+    find: "      else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);\n",
+    replace: "",
   },
   {
     name: "a push that overtakes its answer is forgotten",
@@ -146,7 +146,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "the fence comes from the client's clock",
     file: claim,
-    find: "this.fence = answer.fence;",
+    find: "this.fence = fence;",
     replace: "this.fence = BigInt(Math.floor(this.#heartbeat.clock.wallMs() * 1_000));",
   },
   {
@@ -176,7 +176,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a waiter whom the store has forgotten waits for ever",
     file: claim,
-    find: '      this.#phase = "asking";\n      this.#answered();\n      this.#ask(this.#now());',
+    find: "      this.#leavePhase();\n      this.#askAnew();",
     replace: "      this.#answered();",
   },
   {
@@ -197,6 +197,18 @@ export const mutants: readonly Mutant[] = [
     file: claim,
     find: "this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;",
     replace: "this.#holdUntilMs = NEVER;",
+  },
+  {
+    name: "a pushed grant is believed whatever its fence",
+    file: claim,
+    find: "fence === undefined || fence <= this.#waitedFence",
+    replace: "fence === undefined",
+  },
+  {
+    name: "a pushed grant is good for a whole ttl",
+    file: claim,
+    find: "this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);",
+    replace: "this.#hold(nowMs, nowMs, fence, nowMs + this.request.ttlMs);",
   },
   {
     name: "cas: what changes nothing is answered from memory",
@@ -287,7 +299,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: grants are seen, and not told",
     file: "src/stores/cas/wake-ups.ts",
-    find: "      this.#tell(waiter.owner, { key, id });",
+    find: "      this.#tell(waiter.owner, { key, id, fence });",
     replace: "",
   },
   {

@@ -1,7 +1,14 @@
 /** Compare-and-swap stores in the simulation: every client has a store of its own, and they share a database. */
 import type { ClaimStatus, KeyStatus, Store } from "holdfast";
 import { StoreUnavailableError } from "holdfast";
-import { type CasDriver, type CasStoreOptions, casStore, type SwapBatch, type SwapReply } from "holdfast/cas";
+import {
+  type CasDriver,
+  type CasStoreOptions,
+  casStore,
+  type OnWake,
+  type SwapBatch,
+  type SwapReply,
+} from "holdfast/cas";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { decodeRecord } from "../../src/core/record-format.ts";
 import { describe } from "../../src/core/record-view.ts";
@@ -126,13 +133,13 @@ function distantDriver(
     ...(pushes ? { listen } : {}),
   };
 
-  async function listen(owner: string, onWake: (key: string, id: string) => void): Promise<() => void> {
-    const end = await near.listen?.(owner, (key, id) =>
+  async function listen(owner: string, onWake: OnWake): Promise<() => void> {
+    const end = await near.listen?.(owner, (key, id, fence) =>
       world.send(
         server,
         client,
         () => `granted ${key} ${id}`,
-        () => onWake(key, id),
+        () => onWake(key, id, fence),
       ),
     );
     return () => end?.();

@@ -171,7 +171,15 @@ class CasStore implements Store {
       const kept = ttlMs === undefined ? undefined : this.#driver.keepers?.ready(ttlMs);
       if (kept !== undefined) await this.#flights.aside(() => kept);
     }
-    return Promise.all(refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })));
+    const settled = await Promise.allSettled(
+      refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })),
+    );
+    const failure = settled.find((each) => each.status === "rejected");
+    // One record that is damaged, or one flight of several that was lost, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each) =>
+      each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
+    );
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {

@@ -26,12 +26,17 @@ export interface ListedRecord {
   readonly text: string;
 }
 
-/** A claim of another process that a change has granted. A hint: losing one costs time only. */
+/** A claim of another process that a change has granted. Losing one costs time only; one of a change not made, a lock. */
 export interface Wake {
   /** The client whose claim it is: the name that somebody may {@link CasDriver.listen} for. */
   readonly owner: string;
   readonly id: string;
+  /** What it was granted with. A waiter that is told it need not ask for its lease. */
+  readonly fence: bigint;
 }
+
+/** Told of a wake: with the fence that it was sent with, or without one where the database cannot carry it. */
+export type OnWake = (key: string, id: string, fence?: bigint) => void;
 
 /** What is to become of one key. Each change is atomic by itself; those of a batch need not be so together. */
 export interface Change {
@@ -188,7 +193,7 @@ export interface CasDriver {
    * Calls back for every wake of this owner, whichever process made the change, and resolves when it does. Mends itself
    * when its connection breaks. Resolves with what ends it. Absent where the database cannot push.
    */
-  listen?(owner: string, onWake: (key: string, id: string) => void): Promise<() => void>;
+  listen?(owner: string, onWake: OnWake): Promise<() => void>;
   /** Lets go of what the driver itself opened. */
   close?(): Promise<void>;
 }

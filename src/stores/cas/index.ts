@@ -8,6 +8,7 @@ export type {
   Keepers,
   ListedRecord,
   ListReply,
+  OnWake,
   ReadReply,
   StoredRecord,
   SwapBatch,

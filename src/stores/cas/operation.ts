@@ -120,8 +120,8 @@ function applyAll(
     }
     const answer = apply(record, asked, options.maxWaiters, turn);
     const answeredId = toldByAnswer(asked, answer);
-    for (const { id, owner } of turn.granted) {
-      if (id !== answeredId && owner !== "" && !options.isLocal(owner)) wakes.push({ owner, id });
+    for (const { id, owner, fence } of turn.granted) {
+      if (id !== answeredId && owner !== "" && !options.isLocal(owner)) wakes.push({ owner, id, fence });
     }
     turn.granted.length = 0;
     return kept === undefined

@@ -6,7 +6,7 @@
  * database can push. Where it cannot, the keys that somebody here waits for are looked at again now and then, all in one
  * request: soon while things move, seldom while nothing does.
  */
-import type { ClaimRef, Clock, GrantListener, LockRecord, Timer, Unsubscribe } from "../../core/index.ts";
+import type { Clock, GrantListener, GrantRef, LockRecord, Timer, Unsubscribe } from "../../core/index.ts";
 import type { CasDriver } from "./driver.ts";
 
 /** How long a request that waits is held back until its owner listens. Missing a grant costs no more than a heartbeat. */
@@ -29,7 +29,7 @@ export interface WakeUpOptions {
 interface Owner {
   readonly name: string;
   readonly listener: GrantListener;
-  refs: ClaimRef[];
+  refs: GrantRef[];
   /** Whether the driver calls. */
   listening: boolean;
   ready: Promise<void> | undefined;
@@ -143,11 +143,11 @@ export class WakeUps {
     if (crowd === undefined || crowd.fence === record.fence) return;
     crowd.fence = record.fence;
     this.#hurry();
-    for (const { id } of record.held) {
+    for (const { id, fence } of record.held) {
       const waiter = crowd.byId.get(id);
       if (waiter === undefined) continue;
       this.forget(key, id);
-      this.#tell(waiter.owner, { key, id });
+      this.#tell(waiter.owner, { key, id, fence });
     }
   }
 
@@ -167,7 +167,7 @@ export class WakeUps {
     this.#waiters.clear();
   }
 
-  #tell(owner: Owner, ref: ClaimRef): void {
+  #tell(owner: Owner, ref: GrantRef): void {
     if (owner.refs.length === 0) this.#toTell.push(owner);
     owner.refs.push(ref);
     if (this.#toTell.length > 1 || owner.refs.length > 1) return;
@@ -197,10 +197,10 @@ export class WakeUps {
 
   #subscribe(owner: Owner): void {
     const { driver, clock } = this.#options;
-    const onWake = (key: string, id: string) => {
+    const onWake = (key: string, id: string, fence?: bigint) => {
       if (owner.ended) return;
       this.forget(key, id);
-      this.#tell(owner, { key, id });
+      this.#tell(owner, fence === undefined ? { key, id } : { key, id, fence });
     };
     // A driver that throws, instead of rejecting, has failed like any other.
     const listening = (async () => driver.listen?.(owner.name, onWake))();

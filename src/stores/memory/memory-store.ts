@@ -14,6 +14,7 @@ import {
   describe,
   emptyRecord,
   type GrantListener,
+  type GrantRef,
   HoldfastError,
   invalid,
   isIdle,
@@ -57,7 +58,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): QuorumMember {
 interface Listener {
   readonly owner: string;
   readonly call: GrantListener;
-  refs: ClaimRef[];
+  refs: GrantRef[];
 }
 
 /** How many records are looked at for each one that is created, while there are too many. */
@@ -248,7 +249,8 @@ class MemoryStore implements QuorumMember {
     if (isIdle(entry.record)) this.#drop(entry, turn);
     if (turn.granted.length === 0) return;
     for (const claim of turn.granted) {
-      if (claim.id !== answeredId) this.#push(claim.owner, { key: entry.id, id: claim.id });
+      if (claim.id === answeredId) continue;
+      this.#push(claim.owner, { key: entry.id, id: claim.id, fence: claim.fence });
     }
     turn.granted.length = 0;
   }
@@ -261,7 +263,7 @@ class MemoryStore implements QuorumMember {
     }
   }
 
-  #push(owner: string, ref: ClaimRef): void {
+  #push(owner: string, ref: GrantRef): void {
     const listener = this.#listeners.get(owner);
     if (listener === undefined) return;
     if (this.#toTell.length === 0) void soon.then(this.#tell);

@@ -1,25 +1,81 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
+import type { GrantRef } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { mapError, replyCode } from "./errors.ts";
+import { foreignKey, mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
 
-/** An operation as the script takes it: its verb, the place of its key, and what the verb needs. */
-type Words = (string | number)[];
+const { byteLength } = Buffer;
 
-/** The place of the key in an operation. It is known only when the batch is. */
-export const KEY_PLACE = 0;
+/** The verbs of the script. */
+export const ACQUIRE = "1";
+export const RENEW = "2";
+export const RELEASE = "3";
+export const LOOK = "4";
+export const TRY = "5";
 
-interface Pending {
+interface Operation {
+  readonly verb: string;
   readonly key: string;
-  readonly words: Words;
-  readonly terms: string | undefined;
-  readonly resolve: (answer: unknown) => void;
+  /** The claim's id and token, as {@link nameOf} puts them. */
+  readonly name: string;
+  /** What else the verb needs, such as the terms of an acquire. What most of a batch have in common is sent once. */
+  readonly asks: string | undefined;
+  readonly read: (reply: Reply) => unknown;
+  readonly resolve: (answer: never) => void;
   readonly reject: (error: unknown) => void;
+}
+
+/** The first word of what an operation came to that failed by itself. */
+const FAILED = -1;
+
+/** The list that the script replies, from which each operation reads its own. */
+export class Reply {
+  readonly #words: readonly unknown[];
+  #next = 0;
+
+  constructor(words: readonly unknown[]) {
+    this.#words = words;
+  }
+
+  get ended(): boolean {
+    return this.#next >= this.#words.length;
+  }
+
+  /** Whether what follows is the failure of one operation alone. */
+  get fails(): boolean {
+    return Number(this.#words[this.#next]) === FAILED;
+  }
+
+  next(): unknown {
+    return this.#words[this.#next++];
+  }
+
+  // A client can be set to hand numbers out as text.
+
+  number(): number {
+    return Number(this.next());
+  }
+
+  text(): string {
+    return String(this.next());
+  }
+
+  fence(): bigint {
+    return BigInt(this.next() as number | string);
+  }
+}
+
+/** Neither part can contain a line break. */
+export function nameOf(id: string, token: string | undefined): string {
+  return `${id}\n${token ?? ""}`;
 }
 
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
 const MAX_BATCH = 200;
+
+/** From twice this many on, two calls are made of them: the server works on one while this process does on the other. */
+const MIN_BATCH = 16;
 
 /** What stands between the partition and the name of a lock. The script knows its length. */
 export const LOCK = ":lock:";
@@ -32,101 +88,147 @@ export interface BatchOptions {
   readonly partition: string;
   readonly channelPrefix: string;
   readonly maxWaiters: number;
-  /** The owners whose grants come back in replies. */
-  owners(): readonly string[];
+  /** The owners whose grants come back in replies, as JSON. */
+  owners(): string;
   /** Told of those. */
-  onGranted(owner: string, key: string, id: string): void;
+  onGranted(owner: string, ref: GrantRef): void;
 }
 
 export class Batch {
   readonly #options: BatchOptions;
-  #pending: Pending[] = [];
+  #pending: Operation[] = [];
+  /** How many calls the server has not answered yet. */
+  #flights = 0;
+  /** The highest fence that this client has seen of the partition. */
+  #mark = 0n;
 
   constructor(options: BatchOptions) {
     this.#options = options;
   }
 
-  /**
-   * Asks for an operation, whose second word is {@link KEY_PLACE}. The terms are those of an acquire: what most of a
-   * batch have in common, and so is sent once.
-   */
-  ask(key: string, words: Words, terms?: string): Promise<unknown> {
+  ask<T>(
+    verb: string,
+    key: string,
+    name: string,
+    asks: string | undefined,
+    read: (reply: Reply) => T,
+  ): Promise<T> {
     return new Promise((resolve, reject) => {
-      if (this.#pending.length === 0) setImmediate(this.#flush);
-      this.#pending.push({ key, words, terms, resolve, reject });
+      if (this.#pending.length === 0) this.#flushSoon();
+      this.#pending.push({ verb, key, name, asks, read, resolve, reject });
     });
+  }
+
+  /**
+   * With nothing under way, at the end of the present callback, so that a lone caller is not kept waiting. Otherwise the
+   * server is busy anyway, and callbacks that are due before the event loop's next round may have more to ask for.
+   */
+  #flushSoon(): void {
+    if (this.#flights === 0) process.nextTick(this.#flush);
+    else setImmediate(this.#flush);
+  }
+
+  /**
+   * Takes note of a fence. It goes with every call from now on, so that a server that was promoted without the last
+   * writes, and whose clock is behind, gives out none that is lower.
+   */
+  saw(fence: bigint): void {
+    if (fence > this.#mark) this.#mark = fence;
   }
 
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
-    for (let from = 0; from < pending.length; from += MAX_BATCH) {
-      void this.#send(pending.length <= MAX_BATCH ? pending : pending.slice(from, from + MAX_BATCH));
-    }
+    const size = Math.min(MAX_BATCH, Math.max(MIN_BATCH, Math.ceil(pending.length / 2)));
+    if (pending.length < 2 * MIN_BATCH) void this.#send(pending);
+    else
+      for (let from = 0; from < pending.length; from += size)
+        void this.#send(pending.slice(from, from + size));
   };
 
-  async #send(batch: readonly Pending[]): Promise<void> {
-    const { partition, channelPrefix, maxWaiters } = this.#options;
-    const owners = JSON.stringify(this.#options.owners());
-    const keys = new Numbered(`${partition}:fence`);
-    const args = new Numbered("", owners, String(maxWaiters), partition, channelPrefix);
-    const beginning = partition + LOCK;
-    const operations: Words[] = [];
-    for (const { key, words, terms } of batch) {
-      words[1] = keys.numberOf(beginning + key);
-      if (terms !== undefined) words.push(args.numberOf(terms));
-      operations.push(words);
-    }
-    args.texts[0] = JSON.stringify(operations);
+  async #send(batch: readonly Operation[]): Promise<void> {
+    this.#flights++;
     try {
-      const [granted, answers] = (await this.#call(keys.texts, args.texts)) as [
-        (number | string)[],
-        unknown[],
-      ];
-      for (let index = 0; index < batch.length; index++) (batch[index] as Pending).resolve(answers[index]);
-      for (let i = 0; i < granted.length; i += 3) {
-        const key = (keys.texts[Number(granted[i]) - 1] as string).slice(partition.length + LOCK.length);
-        this.#options.onGranted(String(granted[i + 1]), key, String(granted[i + 2]));
+      const reply = new Reply((await this.#call(this.#words(batch))) as unknown[]);
+      for (const operation of batch) this.#settle(operation, reply);
+      while (!reply.ended) {
+        const { key } = batch[reply.number() - 1] as Operation;
+        this.#options.onGranted(reply.text(), { key, id: reply.text(), fence: reply.fence() });
       }
     } catch (error) {
       const mapped = mapError(error);
       for (const operation of batch) operation.reject(mapped);
+    } finally {
+      this.#flights--;
     }
   }
 
-  async #call(keys: readonly string[], args: readonly string[]): Promise<unknown> {
+  #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
+    if (reply.fails) {
+      reply.next();
+      reject(foreignKey(this.#options.partition, key, reply.text()));
+    } else {
+      resolve(read(reply) as never);
+    }
+  }
+
+  /** What follows the script in a call: how many keys, the key that says where, the arguments. */
+  #words(batch: readonly Operation[]): string[] {
+    const { partition, channelPrefix, maxWaiters } = this.#options;
+    const asked = new Places();
+    // Joined at once: a text that grows piece by piece is put together again, at a multiple of the cost, to be sent.
+    const pieces: string[] = [];
+    for (const { verb, key, name, asks } of batch) {
+      const place = asks === undefined ? NOWHERE : asked.of(asks);
+      pieces.push(verb, place, twoCharacters(byteLength(key)), twoCharacters(byteLength(name)), key, name);
+    }
+    const owners = this.#options.owners();
+    const where = ["1", `${partition}:fence`];
+    const fixed = [owners, String(maxWaiters), partition, channelPrefix, String(this.#mark)];
+    return [...where, ...fixed, pieces.join(""), ...asked.texts];
+  }
+
+  async #call(words: readonly string[]): Promise<unknown> {
     const { connection } = this.#options;
-    const where = keys[0] as string;
-    const rest = [String(keys.length), ...keys, ...args];
+    const where = words[1] as string;
     try {
-      return await connection.send(where, "EVALSHA", [SHA, ...rest]);
+      return await connection.send(where, "EVALSHA", [SHA, ...words]);
     } catch (error) {
       if (replyCode(error) !== "NOSCRIPT") throw error;
       // Sent whole once; from then on the server knows it by its hash.
-      return connection.send(where, "EVAL", [SCRIPT, ...rest]);
+      return connection.send(where, "EVAL", [SCRIPT, ...words]);
     }
   }
 }
 
-/** A list of texts for a script, in which equal ones share a place. Lua counts from 1. */
-class Numbered {
-  readonly texts: string[];
-  readonly #numbers = new Map<string, number>();
-  #lastNumber = 0;
+/** How many arguments of the script come before what the operations ask for. */
+const FIXED_ARGUMENTS = 6;
 
-  constructor(...first: string[]) {
-    this.texts = first;
-  }
+/** The place of what is not asked for. */
+const NOWHERE = "00";
 
-  numberOf(text: string): number {
-    // Terms are mostly those of the neighbour.
-    if (this.#lastNumber > 0 && this.texts[this.#lastNumber - 1] === text) return this.#lastNumber;
-    let number = this.#numbers.get(text);
-    if (number === undefined) {
-      number = this.texts.push(text);
-      this.#numbers.set(text, number);
+/** Texts at the end of a script's arguments, in which equal ones share a place. Lua counts from 1. */
+class Places {
+  readonly texts: string[] = [];
+  readonly #places = new Map<string, string>();
+  #lastText: string | undefined;
+  #lastPlace = NOWHERE;
+
+  of(text: string): string {
+    // It is mostly that of the neighbour.
+    if (text === this.#lastText) return this.#lastPlace;
+    let place = this.#places.get(text);
+    if (place === undefined) {
+      place = twoCharacters(FIXED_ARGUMENTS + this.texts.push(text));
+      this.#places.set(text, place);
     }
-    this.#lastNumber = number;
-    return number;
+    this.#lastText = text;
+    this.#lastPlace = place;
+    return place;
   }
+}
+
+/** A number below 4,096 as two characters of plain text. */
+function twoCharacters(number: number): string {
+  return String.fromCharCode(48 + (number >> 6), 48 + (number & 63));
 }

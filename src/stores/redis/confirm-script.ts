@@ -20,8 +20,8 @@ import { mapError, replyCode } from "./errors.ts";
  */
 const SCRIPT = `
 local TOKEN, FENCE, ACQUIRED, EXPIRES = 2, 11, 12, 13
-local SPREAD = 's'
-local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
+local LONE = 104
+local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
@@ -33,20 +33,22 @@ end
 if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
 local text = call('GET', KEYS[2])
 if not text then return 0 end
-local first, second, third, fourth, fifth, sixth = unpack(text)
 
-if first ~= SPREAD then
-  if second ~= id or not is_that_grant(third, first, sixth) then return 0 end
-  call('SET', KEYS[2], pack(fence, id, token, fourth, acquired, sixth), 'KEEPTTL')
+if string.byte(text) == LONE then
+  local held_fence, _, expires = struct.unpack('<ddd', text, 2)
+  local held_id, held_token = string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n', 26)
+  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return 0 end
+  call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. string.sub(text, 26), 'KEEPTTL')
   return 1
 end
 
 local packed = call('HGET', KEYS[3], id)
-local claim = packed and unpack(packed)
+local claim = packed and cmsgpack.unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
 claim[FENCE], claim[ACQUIRED] = fence, acquired
-call('HSET', KEYS[3], id, pack(claim))
-call('SET', KEYS[2], pack(SPREAD, math.max(second, fence), third, fourth, fifth), 'KEEPTTL')
+call('HSET', KEYS[3], id, cmsgpack.pack(claim))
+local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
+call('SET', KEYS[2], 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires), 'KEEPTTL')
 return 1
 `;
 

@@ -29,6 +29,15 @@ const failures: Readonly<Record<string, string>> = {
   CROSSSLOT: "The keys of a call are on several servers of a cluster: pass a cluster client.",
 };
 
+/** What is told of a lock whose keys in Redis are not what Holdfast wrote. Other locks are not affected. */
+export function foreignKey(partition: string, key: string, text: string): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `Something else than Holdfast wrote to a Redis key of the lock "${key}": "${partition}:lock:${key}", the same with claims, held, limits, waiting or queue for lock, or "${partition}:fence". Delete that key, or choose another keyPrefix.`,
+    { key, cause: new Error(text) },
+  );
+}
+
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = replyCode(error);

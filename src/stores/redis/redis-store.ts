@@ -22,8 +22,9 @@ import {
   type RenewRef,
   UNLIMITED,
   type Unsubscribe,
+  type WaitingAnswer,
 } from "../../core/index.ts";
-import { Batch, KEY_PLACE, LOCK } from "./batch.ts";
+import { ACQUIRE, Batch, LOCK, LOOK, nameOf, RELEASE, RENEW, type Reply, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
@@ -59,11 +60,6 @@ const SCANNED_PER_PAGE = "1000";
  */
 const SCAN_SCRIPT = "return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])";
 
-const ACQUIRE = 1;
-const RENEW = 2;
-const RELEASE = 3;
-const LOOK = 4;
-
 class RedisStore implements QuorumMember {
   readonly name = "redis";
   readonly durability = "ephemeral";
@@ -74,6 +70,7 @@ class RedisStore implements QuorumMember {
   readonly #partitions: readonly string[];
   readonly #wakeUps: WakeUps;
   readonly #hello: Hello;
+  readonly #terms = new Terms();
   #closed = false;
 
   constructor(connection: Connection, options: RedisStoreOptions) {
@@ -97,8 +94,8 @@ class RedisStore implements QuorumMember {
           partition,
           channelPrefix,
           maxWaiters,
-          owners: () => this.#wakeUps.owners,
-          onGranted: (owner, key, id) => this.#wakeUps.tell(owner, { key, id }),
+          owners: () => this.#wakeUps.ownersText,
+          onGranted: (owner, ref) => this.#wakeUps.tell(owner, ref),
         }),
     );
   }
@@ -109,27 +106,46 @@ class RedisStore implements QuorumMember {
     const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
     if (ready !== undefined) await ready;
     const { key, id, token, wait } = request;
-    const words = [ACQUIRE, KEY_PLACE, id, token, wait ? 1 : 0];
-    return acquireAnswer(await this.#ask(key, words, termsOf(request)));
+    const terms = this.#terms.textOf(request);
+    const verb = wait ? ACQUIRE : TRY;
+    return this.#noted(key, await this.#ask(verb, key, nameOf(id, token), terms, acquireAnswer));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
-    const answers = refs.map(({ key, id, token, ttlMs }) =>
-      this.#ask(key, [RENEW, KEY_PLACE, id, token ?? "", ttlMs ?? 0]),
+    const settled = await Promise.allSettled(
+      refs.map(({ key, id, token, ttlMs }) =>
+        this.#ask(
+          RENEW,
+          key,
+          nameOf(id, token),
+          ttlMs === undefined ? undefined : String(ttlMs),
+          renewAnswer,
+        ),
+      ),
     );
-    return (await Promise.all(answers)).map(renewAnswer);
+    const failure = settled.find((each) => each.status === "rejected");
+    // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each, index) =>
+      each.status === "rejected"
+        ? { state: "failed", error: each.reason }
+        : this.#noted((refs[index] as RenewRef).key, each.value),
+    );
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     for (const ref of refs) checkRenewRef(ref);
-    const answers = refs.map(({ key, id, token }) => this.#ask(key, [RELEASE, KEY_PLACE, id, token ?? ""]));
-    return (await Promise.all(answers)).map((answer) => Number(answer) === 1);
+    const [only] = refs;
+    // The end of every lock cycle.
+    if (refs.length === 1 && only !== undefined) return [await this.#release(only)];
+    return Promise.all(refs.map((ref) => this.#release(ref)));
   }
 
   async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
     checkRenewRef(ref);
     this.#checkOpen(ref.key);
+    this.#batchOf(ref.key).saw(agreed.fence);
     const partition = this.#partitions[this.#partitionOf(ref.key)] as string;
     return confirmGrant(this.#connection, partition, ref, own, agreed);
   }
@@ -149,11 +165,30 @@ class RedisStore implements QuorumMember {
     this.#wakeUps.close();
   }
 
-  #ask(key: string, words: (string | number)[], terms?: string): Promise<unknown> {
+  #release({ key, id, token }: ClaimRef): Promise<boolean> {
+    return this.#ask(RELEASE, key, nameOf(id, token), undefined, wasReleased);
+  }
+
+  #ask<T>(
+    verb: string,
+    key: string,
+    name: string,
+    asks: string | undefined,
+    read: (reply: Reply) => T,
+  ): Promise<T> {
     this.#checkOpen(key);
-    const batch = this.#batches[this.#partitionOf(key)] as Batch;
-    if (this.#hello.done) return batch.ask(key, words, terms);
-    return this.#hello.say().then(() => batch.ask(key, words, terms));
+    const batch = this.#batchOf(key);
+    if (this.#hello.done) return batch.ask(verb, key, name, asks, read);
+    return this.#hello.say().then(() => batch.ask(verb, key, name, asks, read));
+  }
+
+  #batchOf(key: string): Batch {
+    return this.#batches[this.#partitionOf(key)] as Batch;
+  }
+
+  #noted<T extends AcquireAnswer | RenewAnswer>(key: string, answer: T): T {
+    if (answer.state === "held" || answer.state === "waiting") this.#batchOf(key).saw(answer.fence);
+    return answer;
   }
 
   #checkOpen(key: string): void {
@@ -169,8 +204,8 @@ class RedisStore implements QuorumMember {
     return (hash >>> 0) % this.#partitions.length;
   }
 
-  async #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
-    return keyStatus(key, await this.#ask(key, [LOOK, KEY_PLACE, maxClaims]));
+  #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
+    return this.#ask(LOOK, key, "", String(maxClaims), (reply) => keyStatus(key, reply.next()));
   }
 
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
@@ -200,38 +235,68 @@ class RedisStore implements QuorumMember {
   }
 }
 
-/** What a claim is asked for with, apart from its own names. */
-function termsOf({ ttlMs, weight, limit, priority, owner, info, application }: ClaimRequest): string {
-  const most = limit === UNLIMITED ? 0 : limit;
-  return JSON.stringify([ttlMs, weight, most, priority, owner, info, application]);
+/** What a claim is asked for with, apart from its own names. Mostly what the one before was asked for with. */
+class Terms {
+  #last: ClaimRequest | undefined;
+  #text = "";
+
+  textOf(request: ClaimRequest): string {
+    if (this.#last === undefined || !haveSameTerms(request, this.#last)) {
+      const { ttlMs, weight, limit, priority, owner, info, application } = request;
+      const most = limit === UNLIMITED ? 0 : limit;
+      this.#text = JSON.stringify([ttlMs, weight, most, priority, owner, info, application]);
+      this.#last = { ...request };
+    }
+    return this.#text;
+  }
 }
 
-type Reply = readonly (number | string)[];
-
-function acquireAnswer(reply: unknown): AcquireAnswer {
-  const [state, first, second, third] = reply as Reply;
-  // A client can be set to hand numbers out as text.
-  if (Number(state) === 1) return heldAnswer(first, second, third);
-  if (Number(state) === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
-  return { state: "refused", reason: refusals[Number(first)] as RefusalReason };
+function haveSameTerms(a: ClaimRequest, b: ClaimRequest): boolean {
+  return (
+    a.ttlMs === b.ttlMs &&
+    a.weight === b.weight &&
+    a.limit === b.limit &&
+    a.priority === b.priority &&
+    a.owner === b.owner &&
+    a.info === b.info &&
+    a.application === b.application
+  );
 }
 
-function renewAnswer(reply: unknown): RenewAnswer {
-  const [state, first, second, third] = reply as Reply;
-  if (Number(state) === 1) return heldAnswer(first, second, third);
-  if (Number(state) === 2) return { state: "waiting", expiresInMs: Number(first), retryInMs: Number(second) };
-  return first === undefined ? { state: "gone" } : { state: "gone", takenOverBy: String(first) };
+function acquireAnswer(reply: Reply): AcquireAnswer {
+  const state = reply.number();
+  if (state === 1) return heldAnswer(reply);
+  if (state === 2) return waitingAnswer(reply);
+  return { state: "refused", reason: refusals[reply.number()] as RefusalReason };
 }
 
-type Part = number | string | undefined;
+function renewAnswer(reply: Reply): RenewAnswer {
+  const state = reply.number();
+  if (state === 1) return heldAnswer(reply);
+  if (state === 2) return waitingAnswer(reply);
+  return state === 5 ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
+}
 
-function heldAnswer(fence: Part, acquiredAtMs: Part, expiresInMs: Part): HeldAnswer {
+function heldAnswer(reply: Reply): HeldAnswer {
   return {
     state: "held",
-    fence: BigInt(fence ?? 0),
-    acquiredAtMs: Number(acquiredAtMs),
-    expiresInMs: Number(expiresInMs),
+    fence: reply.fence(),
+    acquiredAtMs: reply.number(),
+    expiresInMs: reply.number(),
   };
+}
+
+function waitingAnswer(reply: Reply): WaitingAnswer {
+  return {
+    state: "waiting",
+    expiresInMs: reply.number(),
+    retryInMs: reply.number(),
+    fence: reply.fence(),
+  };
+}
+
+function wasReleased(reply: Reply): boolean {
+  return reply.number() === 1;
 }
 
 const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];
@@ -242,8 +307,8 @@ function keyStatus(key: string, reply: unknown): KeyStatus {
     number,
     number,
     number,
-    Reply[],
-    Reply[],
+    ClaimList[],
+    ClaimList[],
   ];
   return {
     key,
@@ -256,7 +321,9 @@ function keyStatus(key: string, reply: unknown): KeyStatus {
   };
 }
 
-function claimStatus(reply: Reply): ClaimStatus {
+type ClaimList = readonly (number | string)[];
+
+function claimStatus(reply: ClaimList): ClaimStatus {
   const [id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs, fence, acquiredAtMs] =
     reply;
   const common = {

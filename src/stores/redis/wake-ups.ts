@@ -1,5 +1,5 @@
 /** How a client learns that a waiting claim of its was granted: by the replies to itself, or by a channel of its own. */
-import type { ClaimRef, GrantListener, Unsubscribe } from "../../core/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import type { Subscription } from "./subscription.ts";
@@ -27,6 +27,9 @@ export class WakeUps {
   readonly #connection: Connection;
   readonly #channelPrefix: string;
   readonly #owners = new Map<string, Owner>();
+  #ownersText: string | undefined;
+  /** The latest request that is held back until its owner listens. */
+  #heldBack: Promise<void> | undefined;
   #warned = false;
 
   constructor(connection: Connection, channelPrefix: string) {
@@ -34,9 +37,10 @@ export class WakeUps {
     this.#channelPrefix = channelPrefix;
   }
 
-  /** The clients of this store. */
-  get owners(): readonly string[] {
-    return [...this.#owners.keys()];
+  /** The clients of this store, as JSON. */
+  get ownersText(): string {
+    this.#ownersText ??= JSON.stringify([...this.#owners.keys()]);
+    return this.#ownersText;
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
@@ -51,6 +55,7 @@ export class WakeUps {
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     this.#owners.set(name, owner);
+    this.#ownersText = undefined;
     owner.ready = new Promise((resolve) => {
       const settle = () => {
         clearTimeout(timer);
@@ -62,22 +67,40 @@ export class WakeUps {
     });
     return () => {
       if (this.#owners.get(name) === owner) this.#owners.delete(name);
+      this.#ownersText = undefined;
       this.#end(owner);
     };
   }
 
-  /** Undefined once an owner listens, or has been found unable to. */
+  /**
+   * When a request that waits may be sent: undefined for at once, which it is when its owner listens or has been found
+   * unable to.
+   *
+   * Nor may it overtake a request that is held back for another owner of this store. Over one server nobody could
+   * tell, because the first is not answered yet. But of several servers a majority answers for all: the second is
+   * then asked for when the first has been answered, and must not come first on a server that was slow to subscribe.
+   */
   ready(name: string): Promise<void> | undefined {
-    return this.#owners.get(name)?.ready;
+    const listening = this.#owners.get(name)?.ready;
+    if (listening === undefined && this.#heldBack === undefined) return undefined;
+    const turn = Promise.all([this.#heldBack, listening]).then(() => {
+      // Whoever asks in the same turn of the event loop still has to queue up behind this one.
+      setImmediate(() => {
+        if (this.#heldBack === turn) this.#heldBack = undefined;
+      });
+    });
+    this.#heldBack = turn;
+    return turn;
   }
 
-  tell(name: string, ref: ClaimRef): void {
+  tell(name: string, ref: GrantRef): void {
     this.#owners.get(name)?.listener([ref]);
   }
 
   close(): void {
     for (const owner of this.#owners.values()) this.#end(owner);
     this.#owners.clear();
+    this.#ownersText = undefined;
   }
 
   #end(owner: Owner): void {
@@ -125,7 +148,7 @@ export class WakeUps {
   }
 }
 
-function readMessage(message: string): ClaimRef {
-  const [key, id] = JSON.parse(message) as [string, string];
-  return { key, id };
+function readMessage(message: string): GrantRef {
+  const [key, id, fence] = JSON.parse(message) as [string, string, string];
+  return { key, id, fence: BigInt(fence) };
 }

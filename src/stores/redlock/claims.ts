@@ -353,6 +353,8 @@ export class Claims {
       state: "waiting",
       expiresInMs: nthLargest(expiries, Math.min(majority, expiries.length)),
       retryInMs: Math.max(0, retryInMs),
+      // biome-ignore lint/complexity/useMathMinMax: these are bigints.
+      fence: known.reduce((highest, { fence }) => (fence > highest ? fence : highest), 0n),
     };
   }
 }

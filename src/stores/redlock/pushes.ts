@@ -36,7 +36,13 @@ export class Pushes {
       timers.add(timer);
     };
     const subscriptions = this.#nodes.members.map((member, node) =>
-      member.onGrant(owner, (refs) => hear(refs, node)),
+      // The fence of one node is not the one that the majority will agree upon.
+      member.onGrant(owner, (refs) =>
+        hear(
+          refs.map(({ key, id }) => ({ key, id })),
+          node,
+        ),
+      ),
     );
     const unsubscribe = () => {
       this.#open.delete(unsubscribe);

@@ -126,7 +126,7 @@ class QuorumStore implements Store {
     if (refs.length === 0) return [];
     const hearings = refs.map((ref) => this.#claims.begin(ref, this.#bidOf(ref)));
     const answersTo = (votes: readonly Vote<readonly RenewAnswer[]>[], index: number) =>
-      this.#nodes.all.map((node) => answerOf(votes[node])?.[index]);
+      this.#nodes.all.map((node) => heardOf(answerOf(votes[node])?.[index]));
     const votes = await this.#nodes.poll(
       this.#nodes.all,
       (member, node) =>
@@ -135,7 +135,7 @@ class QuorumStore implements Store {
         hearings.every(({ bid }, index) => this.#claims.isDecided(bid, answersTo(cast, index), out)),
       (node, answers) => {
         for (const [index, hearing] of hearings.entries()) {
-          this.#claims.renewedLate(hearing, node, answers[index]);
+          this.#claims.renewedLate(hearing, node, heardOf(answers[index]));
         }
       },
     );
@@ -148,8 +148,8 @@ class QuorumStore implements Store {
     );
     const failed = verdicts.find((verdict) => verdict.status === "rejected");
     if (failed !== undefined && verdicts.every(({ status }) => status === "rejected")) throw failed.reason;
-    return verdicts.map((verdict, index) =>
-      verdict.status === "fulfilled" ? verdict.value : unproven(hearings[index] as Hearing),
+    return verdicts.map((verdict) =>
+      verdict.status === "fulfilled" ? verdict.value : { state: "failed", error: verdict.reason },
     );
   }
 
@@ -284,14 +284,13 @@ function renewRefAt({ tokens }: Hearing, refs: readonly RenewRef[], index: numbe
   return ref.ttlMs === undefined ? named : { ...named, ttlMs: ref.ttlMs };
 }
 
-function tokensAt({ tokens }: Hearing, nodes: readonly number[]): Map<number, string | undefined> {
-  return new Map(nodes.map((node) => [node, tokens[node]]));
+/** A node that could not answer for this claim has not been heard about it. */
+function heardOf(answer: RenewAnswer | undefined): RenewAnswer | undefined {
+  return answer?.state === "failed" ? undefined : answer;
 }
 
-/** What is said of a claim that could not be judged, among others that could: nothing that anybody can count on. */
-function unproven({ bid }: Hearing): RenewAnswer {
-  if (bid.grant !== undefined) return { state: "held", ...bid.grant, expiresInMs: 0 };
-  return { state: "waiting", expiresInMs: 0, retryInMs: 0 };
+function tokensAt({ tokens }: Hearing, nodes: readonly number[]): Map<number, string | undefined> {
+  return new Map(nodes.map((node) => [node, tokens[node]]));
 }
 
 function semaphoreError(key: string): HoldfastError {

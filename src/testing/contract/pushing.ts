@@ -1,6 +1,6 @@
 /** Pushed grants: hints that must reach the right owner when nothing is broken. */
 import assert from "node:assert/strict";
-import type { ClaimRef, Store } from "../../core/index.ts";
+import type { ClaimRef, GrantRef, Store } from "../../core/index.ts";
 import type { DefineTest, Trial } from "./trial.ts";
 
 export function pushing(test: DefineTest): void {
@@ -31,6 +31,21 @@ export function pushing(test: DefineTest): void {
     await trial.eventually("the grant is pushed", () => told.length > 0);
     await trial.sleep(3);
     assert.deepEqual([toldHolder, toldNext], [[], []]);
+  });
+
+  test("a push that names a fence names the grant's, which is above what the waiter was told", async (trial) => {
+    const key = trial.key();
+    const holder = trial.mutex(key);
+    const { fence: first } = await trial.hold(holder);
+    const told: GrantRef[] = [];
+    trial.store.onGrant(owner(trial, "waiter"), (refs) => told.push(...refs));
+    const waiter = trial.mutex(key, { owner: owner(trial, "waiter") });
+    assert.equal((await trial.wait(waiter)).fence, first);
+    await trial.release(holder);
+    await trial.eventually("the grant is pushed", () => told.length > 0);
+    const [held] = await trial.store.renew([waiter]);
+    assert.ok(held?.state === "held" && held.fence > first, "held with a higher fence");
+    for (const { fence } of told) assert.ok(fence === undefined || fence === held.fence, "the same fence");
   });
 
   test("each of several claims granted together is pushed", async (trial) => {

@@ -53,6 +53,23 @@ test("cas: a server that comes back with its clock behind drops nobody early", a
   expect((await b.store.acquire(attempt("k", "b"))).state).toBe("held");
 });
 
+test("cas: what was decided by one server's clock is not done by another's", async () => {
+  const scene = createScene();
+  const [a, b] = [scene.process(), scene.process()];
+  await a.store.acquire(attempt("k", "a", { ttlMs: 5_000 }));
+  await b.store.acquire(attempt("other", "b"));
+  // 1. A server takes over whose clock is ahead. b hears from it of the claim, which it takes for expired.
+  scene.skewMs = 20_000;
+  b.journeys.push({}, { thereMs: 10 });
+  const answer = b.store.acquire(attempt("k", "b"));
+  await scene.clock.advance(5);
+  expect(JSON.parse(b.requests.at(-1)?.batch?.changes[0]?.text ?? "").held).toMatchObject([{ id: "b" }]);
+  // 2. The former server is back, by whose clock a holds the key, before b's change gets there.
+  scene.skewMs = 0;
+  expect((await scene.soon(answer)).state).toBe("refused");
+  expect(await a.store.renew([attempt("k", "a")])).toMatchObject([{ state: "held" }]);
+});
+
 test("cas: a change that is held up for longer than a flight is not made", async () => {
   const scene = createScene();
   const a = scene.process({ flightMs: 1_000 });

@@ -36,7 +36,7 @@ test("cas: a grant to another process is passed on with the change, and nobody p
   expect(b.requests.length).toBe(before);
   await a.store.release([attempt("k", "holder")]);
   await scene.clock.advance(0);
-  expect(wakesOf(a)).toEqual([{ owner: "them", id: "w" }]);
+  expect(wakesOf(a)).toEqual([{ owner: "them", id: "w", fence: expect.any(BigInt) }]);
   expect(told).toEqual(["w"]);
 });
 

@@ -40,8 +40,8 @@ export class Channels {
       this.#waiting.shift()?.(this.#heard);
       this.#heard = [];
     } else {
-      const [key, id] = JSON.parse(message) as [string, string];
-      this.#heard.push({ key, id, owner: channel.slice(WAKE.length) });
+      const [key, id, fence] = JSON.parse(message) as [string, string, string];
+      this.#heard.push({ key, id, owner: channel.slice(WAKE.length), fence: BigInt(fence) });
     }
   }
 }

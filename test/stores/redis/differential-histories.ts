@@ -148,7 +148,7 @@ function resolveHistory({ maxWaiters, scenes, rounds }: Drawn): History {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
       const key = KEYS[index % scenes.length]!;
       const operation = aimed(machine.records.get(key), drawn, resolveOperation(drawn.raw, scene, key));
-      if (does === "batch") machine.apply([{ key, operation }], us);
+      if (does === "batch") machine.apply([{ key, operation }], us, client);
       return { key, operation };
     });
     return { afterUs, does, client, operations: resolved };

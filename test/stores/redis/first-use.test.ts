@@ -1,11 +1,11 @@
 import { once } from "node:events";
 import { type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
-import { type RedisStoreOptions, redisStore } from "holdfast/redis";
+import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
-import { canRunRedis, freePort, type RedisServer, startRedis } from "../../engines/redis.ts";
+import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
 
 const request: ClaimRequest = {
@@ -70,6 +70,43 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     const before = await calls();
     await Promise.all([store.renew([request]), store.release([request])]);
     expect(await calls()).toBe(before);
+  });
+
+  test("waiters queue up in the order in which they asked, whoever listens first", async () => {
+    let listen = () => {};
+    const listening = new Promise<void>((resolve) => {
+      listen = resolve;
+    });
+    const late: IoRedisClient = Object.assign(client.duplicate(), {
+      duplicate(options: object) {
+        const subscriber = client.duplicate(options);
+        const subscribe = (channel: string) => subscriber.subscribe(channel);
+        return Object.assign(Object.create(subscriber) as Redis, {
+          subscribe: (channel: string) =>
+            channel.endsWith("first") ? listening.then(() => subscribe(channel)) : subscribe(channel),
+        });
+      },
+    });
+    const store = redisStore(late, { keyPrefix: "turns" });
+    onTestFinished(async () => {
+      await store.close();
+      late.disconnect();
+    });
+    await store.acquire(request);
+    const asked = ["first", "second"].map((owner) => {
+      store.onGrant(owner, () => {});
+      return store.acquire({ ...request, id: owner, token: owner, owner, wait: true });
+    });
+    await until("the second listens", async () => {
+      const channels = await client.pubsub("CHANNELS", "turns:*");
+      return channels.includes("turns:wake:second");
+    });
+    // Time enough for the second to be sent, if nothing held it back.
+    for (let trip = 0; trip < 20; trip++) await client.ping();
+    listen();
+    await Promise.all(asked);
+    const [status] = (await store.look({ key: request.key, maxClaims: 10 })).keys;
+    expect(status?.waiting.map(({ id }) => id)).toEqual(["first", "second"]);
   });
 
   test("keys of another kind under the prefix are told, with the remedy", async () => {

@@ -23,6 +23,7 @@ export interface Grant {
   readonly key: string;
   readonly id: string;
   readonly owner: string;
+  readonly fence: bigint;
 }
 
 export interface BatchOutcome {
@@ -34,6 +35,8 @@ export class MachinePartition {
   readonly #records = new Map<string, LockRecord>();
   /** The highest fence that was ever given out. */
   #high = 0n;
+  /** The highest fence that each client was answered. It survives what the server forgets. */
+  readonly #marks = new Map<number, bigint>();
 
   /** The records that have a claim. */
   get records(): ReadonlyMap<string, LockRecord> {
@@ -46,26 +49,35 @@ export class MachinePartition {
     this.#high = 0n;
   }
 
-  apply(operations: readonly KeyOperation[], us: number): BatchOutcome {
+  apply(operations: readonly KeyOperation[], us: number, client: number): BatchOutcome {
     const grants: Grant[] = [];
-    const answers = operations.map(({ key, operation }) => this.#answer(key, operation, us, grants));
+    const mark = this.#marks.get(client) ?? 0n;
+    const answers = operations.map(({ key, operation }) => this.#answer(key, operation, us, mark, grants));
+    for (const [index, { operation }] of operations.entries()) {
+      const { fence = 0n } = Object(answers[index]) as { fence?: bigint };
+      if (operation.does !== "describe" && fence > (this.#marks.get(client) ?? 0n))
+        this.#marks.set(client, fence);
+    }
     return { answers, grants };
   }
 
-  #answer(key: string, operation: Operation, us: number, grants: Grant[]): unknown {
+  #answer(key: string, operation: Operation, us: number, mark: bigint, grants: Grant[]): unknown {
     const nowMs = Math.floor(us / 1_000);
     if (operation.does === "describe") {
       return describe(this.#records.get(key) ?? emptyRecord(), key, nowMs, operation.maxClaims);
     }
     const record = this.#records.get(key) ?? emptyRecord();
     this.#records.set(key, record);
-    const stamp = BigInt(us) > this.#high ? BigInt(us) : this.#high + 1n;
+    const high = mark > this.#high ? mark : this.#high;
+    const stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
     const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted: [] };
     // Whoever asks by this token has the answer to know it from.
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
     const tell = (granted: readonly RecordClaim[]) => {
       for (const claim of granted) {
-        if (claim.token !== token) grants.push({ key, id: claim.id, owner: claim.owner });
+        if (claim.token !== token) {
+          grants.push({ key, id: claim.id, owner: claim.owner, fence: claim.fence });
+        }
       }
     };
     // Every operation begins with this. By itself, it shows claims as they were granted, before somebody else takes

@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SCRIPT } from "../../../src/stores/redis/script.ts";
+import { LUA } from "../../../src/stores/redis/script.ts";
+import { withConstants } from "../../../src/stores/redis/script-constants.ts";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";
 import { findDifference } from "./difference-search.ts";
 import { Differential } from "./differential.ts";
@@ -24,8 +25,8 @@ afterAll(async () => {
 });
 
 test.each(scriptMutants)("redis: the differential test finds that $name", async ({ find, replace }) => {
-  expect(SCRIPT.split(find), "places to plant the bug").toHaveLength(2);
-  const script = SCRIPT.replace(find, () => replace);
+  expect(LUA.split(find), "places to plant the bug").toHaveLength(2);
+  const script = withConstants(LUA.replace(find, () => replace));
   // A script that does not even compile would be found by anything.
   await redis.script("LOAD", script);
   const differential = await Differential.open(server.port, script);

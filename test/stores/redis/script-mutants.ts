@@ -1,4 +1,4 @@
-/** Bugs to plant in the script. The differential test is good if it finds them all. */
+/** Bugs to plant in the script, before its constants are put in. The differential test is good if it finds them all. */
 export interface ScriptMutant {
   readonly name: string;
   /** What stands in the script, exactly once. */
@@ -34,12 +34,12 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "arrivals are counted anew for every batch",
-    find: "record.fence, record.arrivals, record.weight, record.last = second, third, fourth, fifth",
-    replace: "record.fence, record.arrivals, record.weight, record.last = second, 0, fourth, fifth",
+    find: "record.fence, record.arrivals, record.weight, record.last = struct.unpack('<dddd', text, 2)",
+    replace: "record.fence, _, record.weight, record.last = struct.unpack('<dddd', text, 2)",
   },
   {
     name: "a lease that was taken over is free as soon as the taker lets go",
-    find: "if op[4] ~= '' and claim[PROMISED] > now then",
+    find: "if token ~= '' and claim[PROMISED] > now then",
     replace: "if false then",
   },
   {
@@ -84,23 +84,43 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "math.max(us, (high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
     replace: "math.max(us, last + 1)",
   },
   {
     name: "a fence ignores the time",
-    find: "math.max(us, (high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
-    replace: "math.max((high or tonumber(call('GET', KEYS[1]) or 0)) + 1, last + 1)",
+    find: "math.max(us, high + 1, last + 1)",
+    replace: "math.max(high + 1, last + 1)",
   },
   {
     name: "the partition's fence is not kept",
-    find: "if high then call('SET', KEYS[1], string.format('%.0f', high)) end",
+    find: "if high then call('SET', KEYS[1], high) end",
     replace: "",
+  },
+  {
+    name: "a server that has lost its fences does not learn of them from its clients",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
+    replace: "tonumber(call('GET', KEYS[1]) or 0)",
+  },
+  {
+    name: "a client that has seen little makes the server forget",
+    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
+    replace: "tonumber(ARGV[5])",
   },
   {
     name: "who learns of a grant from the answer is told once more",
     find: "if head[TOKEN] ~= asked then",
     replace: "if true then",
+  },
+  {
+    name: "a waiter is told another fence than that of the latest grant",
+    find: "retry - now, record.fence",
+    replace: "retry - now, claim[FENCE]",
+  },
+  {
+    name: "a grant is published with another fence",
+    find: "string.format('%.0f', fence)",
+    replace: "string.format('%.0f', fence + 1)",
   },
   {
     name: "everybody's grants are told to whoever asked",
@@ -124,13 +144,13 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "somebody else's try takes a waiter out of the queue",
-    find: "      if claim[FENCE] == 0 and wait == 0 then return { 3, 1 } end\n",
+    find: "      if claim[FENCE] == 0 and not wait then return 3, 1 end\n",
     replace: "",
   },
   {
     name: "a try that fails stays in the queue",
-    find: "      remove(record, claim)\n      return { 3, 1 }",
-    replace: "      return { 3, 1 }",
+    find: "      remove(record, claim)\n      return 3, 1",
+    replace: "      return 3, 1",
   },
   {
     name: "nobody is granted what was released",
@@ -139,8 +159,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a queue holds one less than it may",
-    find: "if call('ZCARD', record.queue_key) > tonumber(ARGV[3]) then",
-    replace: "if call('ZCARD', record.queue_key) >= tonumber(ARGV[3]) then",
+    find: "if call('ZCARD', record.queue_key) > tonumber(ARGV[2]) then",
+    replace: "if call('ZCARD', record.queue_key) >= tonumber(ARGV[2]) then",
   },
   {
     name: "an id can be used again with another priority",
@@ -149,13 +169,18 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "release does not compare the token",
-    find: "if not claim or (op[4] ~= '' and op[4] ~= claim[TOKEN]) then return 0 end",
+    find: "if not claim or (token ~= '' and token ~= claim[TOKEN]) then return 0 end",
     replace: "if not claim then return 0 end",
   },
   {
     name: "release of a lone lease does not compare the token",
-    find: "if not known or (op[4] ~= token and op[4] ~= '') then return 0 end",
-    replace: "if not known then return 0 end",
+    find: "    if asked_token ~= '' then return nothing end\n",
+    replace: "",
+  },
+  {
+    name: "a token that begins with the asked one is taken for it",
+    find: "== name and byte(text, 26 + #name) == LINE_BREAK",
+    replace: "== name",
   },
   {
     name: "a look counts the dead",
@@ -169,8 +194,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "an operation of a batch does not see what the one before it did",
-    find: "    records[op[2]] = record\n    asked",
-    replace: "    asked",
+    find: "    records[key] = record\n",
+    replace: "",
   },
   {
     name: "a record with several claims is dropped with the claim that was written last",

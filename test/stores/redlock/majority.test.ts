@@ -208,7 +208,7 @@ describe("quorum: renewal", () => {
     await (cluster.members[0] as QuorumMember).release([one]);
     silent = true;
     const [first, second] = await store.renew([one, two]);
-    expect(first).toMatchObject({ state: "held", expiresInMs: 0 });
+    expect(first).toMatchObject({ state: "failed", error: { code: "STORE_UNAVAILABLE" } });
     expect(second).toMatchObject({ state: "held", expiresInMs: 3_000 });
   });
 
