@@ -5,6 +5,7 @@ import type {
   DriverLimits,
   ListedRecord,
   ListReply,
+  OnWake,
   ReadReply,
   SwapBatch,
   SwapReply,
@@ -158,7 +159,7 @@ export class EtcdDriver implements CasDriver {
     return { records, nowMs: this.#nowMs() };
   }
 
-  async listen(owner: string, onWake: (key: string, id: string) => void): Promise<() => void> {
+  async listen(owner: string, onWake: OnWake): Promise<() => void> {
     await this.#connection.greet();
     const prefix = this.#keys.wakes(owner);
     this.#watchesLeases ??= this.#watchLeases();
@@ -167,7 +168,7 @@ export class EtcdDriver implements CasDriver {
       what: "written",
       onEvent: (kv) => {
         const key = kv.key.toString("utf8", prefix.length);
-        for (const id of idsOf(kv)) onWake(key, id);
+        for (const [id, fence] of grantsIn(kv)) onWake(key, id, BigInt(fence));
       },
     });
   }
@@ -209,12 +210,16 @@ async function showLife(lease: Lease): Promise<void> {
   }
 }
 
-/** Wake-ups are hints, so one that cannot be read is none. */
-function idsOf({ value }: EtcdKeyValue): readonly string[] {
+/** What a wake-up tells. One that cannot be read is none: losing one costs time only. */
+function grantsIn({ value }: EtcdKeyValue): readonly (readonly [id: string, fence: string])[] {
   try {
-    const ids: unknown = JSON.parse(value.toString("utf8"));
-    return Array.isArray(ids) ? ids.filter((id): id is string => typeof id === "string") : [];
+    const grants: unknown = JSON.parse(value.toString("utf8"));
+    return Array.isArray(grants) ? grants.filter(isGrant) : [];
   } catch {
     return [];
   }
+}
+
+function isGrant(grant: unknown): grant is readonly [id: string, fence: string] {
+  return Array.isArray(grant) && typeof grant[0] === "string" && /^\d{1,20}$/.test(String(grant[1]));
 }

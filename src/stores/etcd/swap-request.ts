@@ -96,15 +96,15 @@ export class SwapRequest {
   /** One for each owner, as far as there is room: losing one costs time only. */
   #wakes({ key, wakes }: Change): EtcdRequestOp[] {
     const { keys, wakeLease } = this.#context;
-    const byOwner = new Map<string, string[]>();
-    for (const { owner, id } of wakes) {
-      const ids = byOwner.get(owner);
-      if (ids === undefined) byOwner.set(owner, [id]);
-      else ids.push(id);
+    const byOwner = new Map<string, [id: string, fence: string][]>();
+    for (const { owner, id, fence } of wakes) {
+      const grants = byOwner.get(owner) ?? [];
+      byOwner.set(owner, grants);
+      grants.push([id, String(fence)]);
     }
     return [...byOwner]
       .slice(0, INNER_OPERATIONS - 1)
-      .map(([owner, ids]) => put(keys.wake(owner, key), JSON.stringify(ids), wakeLease));
+      .map(([owner, grants]) => put(keys.wake(owner, key), JSON.stringify(grants), wakeLease));
   }
 
   outcome(response: EtcdTxnResponse): SwapOutcome {
