@@ -51,10 +51,7 @@ export interface RecordClaim {
   expiresAtMs: number;
   /** Until when a former caller may count on the lease, from whom another took it over. */
   promisedUntilMs: number;
-  /**
-   * What keeps the claim alive where the store has no clock of its own to end it by; empty where it has. Such a store says
-   * before each operation when the claim ends, as far as it knows: `setEnd`.
-   */
+  /** What keeps it alive where the store has no clock, and says with `setEnd` when it ends; empty where it has one. */
   keeper: string;
   /** Where it stands in `held` or `waiting`. */
   expirySlot: number;
@@ -196,7 +193,7 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   return true;
 }
 
-/** Says when a claim ends, sooner or later than it was thought to. For stores whose claims have a keeper. */
+/** Says when a claim ends, sooner or later than it was thought to. */
 export function setEnd(record: LockRecord, claim: RecordClaim, expiresAtMs: number): void {
   if (expiresAtMs === claim.expiresAtMs) return;
   claim.expiresAtMs = expiresAtMs;
