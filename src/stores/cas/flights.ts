@@ -226,8 +226,8 @@ export class Flights {
   async #swap(passengers: readonly Passenger[], bounds: TimeBounds, sentMs: number): Promise<void> {
     const { driver, flightMs } = this.#options;
     const changes = passengers.map(({ combined }) => combined.change);
-    const { lowMs: earliestMs, highMs, ...stamped } = bounds;
-    const batch = { changes, earliestMs, latestMs: highMs + flightMs, ...stamped };
+    const stamped = bounds.stamp === undefined ? {} : { stamp: bounds.stamp };
+    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs, ...stamped };
     await this.#fly(
       () => driver.swap(batch),
       (reply) => this.#arrive(passengers, reply, bounds, sentMs),
