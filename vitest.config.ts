@@ -12,6 +12,7 @@ export default defineConfig({
       { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
       { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
       { find: /^holdfast\/file$/, replacement: here("./src/stores/file/index.ts") },
+      { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },

@@ -40,6 +40,7 @@ class NewClaim implements RecordClaim {
   acquiredAtMs = 0;
   expiresAtMs: number;
   promisedUntilMs = 0;
+  keeper = "";
   expirySlot = 0;
   rankSlot = 0;
   idHash = 0;

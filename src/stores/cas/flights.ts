@@ -27,7 +27,7 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import { lateness, type ServerTime, type TimeBounds } from "./server-time.ts";
+import { lateness, type TimeBounds, type TimeSource } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
@@ -35,7 +35,7 @@ export interface FlightOptions {
   readonly prepare: () => Promise<void>;
   readonly clock: Clock;
   readonly random: () => number;
-  readonly time: ServerTime;
+  readonly time: TimeSource;
   readonly combine: CombineOptions;
   readonly maxFlights: number;
   readonly maxChanges: number;
@@ -118,6 +118,11 @@ export class Flights {
     if (this.#underWay + this.#aside > 0) await new Promise<void>((resolve) => this.#landed.push(resolve));
     this.#lanes.clear();
     this.#cache.clear();
+  }
+
+  /** What was last known of a key. */
+  recordOf(key: string): LockRecord | undefined {
+    return this.#cache.peek(key)?.record;
   }
 
   #laneOf(key: string): Lane {
@@ -228,7 +233,8 @@ export class Flights {
   async #swap(passengers: readonly Passenger[], bounds: TimeBounds, sentMs: number): Promise<void> {
     const { driver, flightMs } = this.#options;
     const changes = passengers.map(({ combined }) => combined.change);
-    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs };
+    const stamped = bounds.stamp === undefined ? {} : { stamp: bounds.stamp };
+    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs, ...stamped };
     await this.#fly(
       () => driver.swap(batch),
       (reply) => this.#arrive(passengers, reply, bounds, sentMs),
@@ -281,37 +287,39 @@ export class Flights {
       });
       timer.keepAlive(true);
       const settle = () => timer.cancel();
-      const reply = callDriver(send);
+      // A driver that throws, instead of rejecting, has failed like any other.
+      const reply = (async () => send())();
       reply.then(settle, settle);
       reply.then(resolve, reject);
     });
   }
 
   #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
-    const { time, clock } = this.#options;
+    const { time, clock, driver } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = lateness(bounds.highMs, reply.nowMs);
+    const lateMs = driver.keepers === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
     for (const [index, passenger] of passengers.entries()) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], lateMs, nowMs - sentMs);
+      this.#conclude(passenger, reply.results[index], lateMs, sentMs);
     }
   }
 
-  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, tookMs: number): void {
+  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, sentMs: number): void {
     const { clock, random } = this.#options;
     const { lane, operations, combined } = passenger;
     const nowMs = clock.monotonicMs();
+    const tookMs = nowMs - sentMs;
     switch (result?.state) {
       case "swapped":
         lane.won(nowMs, tookMs, random());
-        this.#confirm(passenger, result.version, lateMs);
+        this.#confirm(passenger, result.version, lateMs, sentMs);
         if (combined.change.idle) this.#options.onIdle();
         return;
       case "same":
-        this.#confirm(passenger, combined.change.expected, lateMs);
+        this.#confirm(passenger, combined.change.expected, lateMs, sentMs);
         return;
       case "conflict":
         if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
@@ -334,20 +342,23 @@ export class Flights {
   }
 
   /** What was computed from the guess is true: the server has, or now has, what the guess said. */
-  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number): void {
+  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number, sentMs: number): void {
     const { outcomes, record, text } = combined;
     const known: Known = { version, text, record };
     this.#cache.put(lane.key, known);
-    for (const { operation, answer, error } of outcomes) {
-      if (error !== undefined) operation.reject(error);
-      else this.#answer(lane.key, operation, shortened(answer, lateMs), record);
+    const { keeping } = this.#options.combine;
+    keeping?.confirm(lane.key, record);
+    for (const { operation, answer, keeper, error } of outcomes) {
+      if (error !== undefined) {
+        operation.reject(error);
+        continue;
+      }
+      const given = shortened(answer, lateMs);
+      const proven = keeping === undefined ? given : keeping.proven(given, keeper, sentMs);
+      this.#options.onAnswer(lane.key, operation.asked, proven, record);
+      operation.resolve(proven);
     }
     this.#options.onRecord(lane.key, record);
-  }
-
-  #answer(key: string, { asked, resolve }: Operation, answer: Answer, record: LockRecord): void {
-    this.#options.onAnswer(key, asked, answer, record);
-    resolve(answer);
   }
 
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */
@@ -391,9 +402,4 @@ function tiredOf(key: string, store: string, giveUpMs: number, why: string): Sto
     `The ${store} store was asked about "${key}" for ${giveUpMs} ms without success: ${why}. Who holds it is unknown. Try again.`,
     { key },
   );
-}
-
-/** A driver that throws, instead of rejecting, has failed like any other. */
-async function callDriver<R>(send: () => Promise<R>): Promise<R> {
-  return send();
 }

@@ -16,6 +16,15 @@ export interface TimeBounds {
   readonly lowMs: number;
   /** Nor later than this. */
   readonly highMs: number;
+  /** What fences are made from, where that is not the time in microseconds. */
+  readonly stamp?: bigint;
+}
+
+/** Where `casStore` has the time from. */
+export interface TimeSource {
+  add(serverMs: number, sentMs: number, receivedMs: number): void;
+  reset(): void;
+  at(nowMs: number): TimeBounds | undefined;
 }
 
 interface Sample {
@@ -40,7 +49,7 @@ export function lateness(highMs: number, serverMs: number): number {
   return Math.max(0, Math.ceil(serverMs + TICK_MS - highMs));
 }
 
-export class ServerTime {
+export class ServerTime implements TimeSource {
   readonly #drift: number;
   readonly #maxAgeMs: () => number;
   #sample: Sample | undefined;

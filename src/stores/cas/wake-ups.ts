@@ -151,6 +151,14 @@ export class WakeUps {
     }
   }
 
+  /** Looks again at once at the keys that somebody waits for here, if it may concern them. */
+  lookAgain(mayConcern: (key: string) => boolean): void {
+    for (const key of this.#waiters.keys()) {
+      // An outage is told to whoever asks for something, and heartbeats bring the rest.
+      if (mayConcern(key)) this.#options.lookAgain(key).catch(() => {});
+    }
+  }
+
   close(): void {
     this.#closed = true;
     this.#poll?.cancel();
