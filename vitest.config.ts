@@ -10,6 +10,7 @@ export default defineConfig({
       { find: /^holdfast\/cas$/, replacement: here("./src/stores/cas/index.ts") },
       { find: /^holdfast\/mongodb$/, replacement: here("./src/stores/mongodb/index.ts") },
       { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
+      { find: /^holdfast\/open$/, replacement: here("./src/open/index.ts") },
       { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
       { find: /^holdfast\/file$/, replacement: here("./src/stores/file/index.ts") },
       { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },

@@ -29,6 +29,15 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
   "src/stores/mysql": overCas,
   "src/stores/mongodb": overCas,
   "src/stores/etcd": overCas,
+  // Clients are imported when a URL asks for them.
+  "src/open": {
+    folders: [
+      "src/core",
+      "src/stores/*",
+      ...["file", "postgres", "mysql", "mongodb", "etcd"].map((name) => `src/stores/${name}`),
+    ],
+    packages: ["ioredis", "pg", "mysql2", "mongodb", "etcd3"],
+  },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
   src: { folders: ["src/core", "src/stores/*"], packages: [] },
 };

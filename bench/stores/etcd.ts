@@ -32,6 +32,7 @@ export const etcd: StoreContender = {
         return store;
       },
       roundTrips: () => roundTrips,
+      url: server.url.replace(/^http:/, "etcd:"),
       peers: {
         // It does not wait: a key that is taken is an error.
         "etcd3 lock": async (key) => {

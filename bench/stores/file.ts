@@ -43,6 +43,7 @@ async function openIn(parent: string): Promise<OpenContender> {
       return store;
     },
     roundTrips: () => thread.requests,
+    url: `file:${data}`,
     peers: {
       "proper-lockfile": async (key) => {
         const path = join(folder, encodeURIComponent(key));

@@ -30,6 +30,7 @@ export const mysql: StoreContender = {
         return store;
       },
       roundTrips: () => counter.roundTrips,
+      url: server.url,
       peers: { GET_LOCK: getLock(peerPool) },
       async close() {
         await Promise.all(stores.map((store) => store.close()));

@@ -34,6 +34,13 @@ export const postgres: StoreContender = {
         return store;
       },
       roundTrips: () => roundTrips,
+      url: server.url,
+      async connections() {
+        const { rows } = await peerPool.query<{ count: string }>(
+          "select count(*) from pg_stat_activity where backend_type = 'client backend'",
+        );
+        return Number(rows[0]?.count);
+      },
       peers: {
         "advisory locks": (key) => advisoryLock(peerPool, key),
         "advisory tries": (key) => advisoryTry(peerPool, key),

@@ -212,7 +212,6 @@ export function settle(record: LockRecord, turn: Turn): void {
 // Answers.
 
 const gone: RenewAnswer = { state: "gone" };
-
 const refusals: Record<RefusalReason, RefusedAnswer> = {
   contended: { state: "refused", reason: "contended" },
   "queue-full": { state: "refused", reason: "queue-full" },

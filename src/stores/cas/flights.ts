@@ -8,14 +8,9 @@
  * version, also where nothing is to be written, and whatever was computed from a wrong guess is computed again from the
  * record that the conflict brings along.
  */
-import {
-  type Clock,
-  HoldfastError,
-  type LockRecord,
-  StoreUnavailableError,
-  type Timer,
-} from "../../core/index.ts";
+import { type Clock, HoldfastError, type LockRecord, type Timer } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
+import { triedInVain, unanswered } from "./errors.ts";
 import { Lane } from "./lane.ts";
 import {
   type Answer,
@@ -282,8 +277,7 @@ export class Flights {
     const { clock, flightMs, driver } = this.#options;
     return new Promise((resolve, reject) => {
       const timer = clock.setTimer(flightMs, () => {
-        const what = `The ${driver.name} store did not answer within ${flightMs} ms. Whether it did what was asked is unknown.`;
-        reject(new StoreUnavailableError(what));
+        reject(unanswered(driver.name, flightMs));
       });
       timer.keepAlive(true);
       const settle = () => timer.cancel();
@@ -380,7 +374,7 @@ export class Flights {
     const sinceMs = clock.monotonicMs() - giveUpMs;
     const left = operations.filter((operation) => {
       if (operation.sinceMs > sinceMs) return true;
-      operation.reject(tiredOf(lane.key, driver.name, giveUpMs, why));
+      operation.reject(triedInVain(lane.key, driver.name, giveUpMs, why));
       return false;
     });
     lane.putBack(left);
@@ -395,11 +389,4 @@ export class Flights {
     timer.keepAlive(true);
     this.#timers.add(timer);
   }
-}
-
-function tiredOf(key: string, store: string, giveUpMs: number, why: string): StoreUnavailableError {
-  return new StoreUnavailableError(
-    `The ${store} store was asked about "${key}" for ${giveUpMs} ms without success: ${why}. Who holds it is unknown. Try again.`,
-    { key },
-  );
 }
