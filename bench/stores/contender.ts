@@ -7,8 +7,8 @@ export type Peer = (key: string) => Promise<() => Promise<void>>;
 export interface OpenContender {
   /** A store with connections of its own. */
   newStore(): Promise<Store>;
-  /** How many requests all stores have sent so far. */
-  roundTrips(): number;
+  /** How many requests all stores have sent so far, where they go to a server. */
+  roundTrips?(): number;
   readonly peers: Readonly<Record<string, Peer>>;
   /** By which other processes open the same store, if they can. */
   readonly url: string | undefined;

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import type { Store } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { lock } from "proper-lockfile";
-import { FolderThread } from "../../src/stores/file/folder-thread.ts";
 import type { OpenContender, StoreContender } from "./contender.ts";
 
 /** What the kernel calls a file system in memory. */
@@ -33,8 +32,6 @@ function isInMemory(folder: string): boolean {
 async function openIn(parent: string): Promise<OpenContender> {
   const folder = mkdtempSync(join(parent, "holdfast-bench-"));
   const data = join(folder, "data");
-  // Stores of one process share the thread of a folder, and so does this: each request is one way to it and back.
-  const thread = FolderThread.of(data);
   const stores: Store[] = [];
   return {
     async newStore() {
@@ -42,7 +39,6 @@ async function openIn(parent: string): Promise<OpenContender> {
       stores.push(store);
       return store;
     },
-    roundTrips: () => thread.requests,
     url: `file:${data}`,
     peers: {
       "proper-lockfile": async (key) => {
@@ -52,7 +48,6 @@ async function openIn(parent: string): Promise<OpenContender> {
     },
     async close() {
       await Promise.all(stores.map((store) => store.close()));
-      await thread.leave();
       rmSync(folder, { recursive: true, force: true });
     },
   };
