@@ -28,7 +28,8 @@ import { encodeRow, endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } fro
  */
 
 const FORMAT = 1;
-const STATE_KEY = Buffer.from("holdfast");
+const STATE_NAME = "holdfast";
+const STATE_KEY = Buffer.from(STATE_NAME);
 const NOTHING = Buffer.from([0]);
 /** Address space, of which only what is used takes room. It grows by itself where it is not enough. */
 const MAP_BYTES = 1_073_741_824;

@@ -12,6 +12,7 @@ import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { until } from "../../engines/engine.ts";
+import { checkPages } from "./page-check.ts";
 
 export interface KillRoundsOptions {
   readonly folder: string;
@@ -85,6 +86,7 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
     if (heldCount > 1) faults.push(`${key} is held ${heldCount} times`);
   }
   await locks.close();
+  faults.push(...checkPages(join(data, "locks.mdb")).problems);
   const grants = grantsIn(log);
   return { rounds: done, grants: grants.length, ...judge(grants, faults) };
 }

@@ -25,18 +25,6 @@ describe("file: transactions", () => {
     await locks.close();
   });
 
-  test("what several stores of a process ask for at the same time shares a transaction", async () => {
-    const folder = testFolder();
-    const clients = Array.from({ length: 8 }, () => createLocks(fileStore(folder)));
-    await Promise.all(clients.map((locks, index) => locks.mutex(`warm:${index}`).run(() => {})));
-    const before = await transactions(folder);
-    const leases = await Promise.all(clients.map((locks, index) => locks.mutex(`key:${index}`).acquire()));
-    // The first may be under way before the others have asked.
-    expect((await transactions(folder)) - before).toBeLessThanOrEqual(2);
-    await Promise.all(leases.map((lease) => lease.release()));
-    await Promise.all(clients.map((locks) => locks.close()));
-  });
-
   test("an answer from which nothing follows writes nothing", async () => {
     const folder = testFolder();
     const [first, second] = [createLocks(fileStore(folder)), createLocks(fileStore(folder))];
