@@ -1,6 +1,6 @@
 /** Fences grow, whatever is removed, forgotten, compacted or late; and what is removed is what nobody needs. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { systemClock } from "holdfast";
+import { createLocks, systemClock } from "holdfast";
 import { etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkClient } from "../../../src/stores/etcd/client.ts";
@@ -18,20 +18,27 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
   beforeAll(async () => {
     server = await startEtcd(["--heartbeat-interval", "50", "--election-timeout", "500"]);
   }, 60_000);
-  afterAll(() => server.stop());
+  /** Side by side, tests have no end of their own to tidy up at. */
+  const ends: (() => unknown)[] = [];
+  afterAll(async () => {
+    for (const end of ends.reverse()) await end();
+    await server.stop();
+  });
 
   function openClient() {
     const client = connect(server.url);
-    onTestFinished(() => client.close());
+    ends.push(() => client.close());
     return client;
   }
 
   /** A store whose calls can be held back. */
   function openStore(prefix: string, onCall: OnCall = () => undefined) {
     const store = etcdStore(watchedClient(openClient(), onCall), { prefix });
-    onTestFinished(() => store.close());
+    ends.push(() => store.close());
     return store;
   }
+
+  const openLocks = (prefix: string) => createLocks(openStore(prefix), { closeStore: false });
 
   /** Removes what a whole pause between sweeps has passed for, as processes do every few minutes. */
   async function sweep(prefix: string): Promise<number> {
@@ -55,7 +62,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
 
   test("a record that is made anew has a higher fence than the one that was removed", async () => {
     const [prefix, key] = ["anew", "k"];
-    const locks = locksAt(server.url, { prefix });
+    const locks = openLocks(prefix);
     const before = await locks.mutex(key).run(({ fence }) => fence);
     expect(await sweep(prefix)).toBe(1);
     expect(await locks.inspect(key)).toMatchObject({ fence: 0n });
@@ -76,7 +83,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
       letGo = resolve;
     });
     const acquiring = late.acquire(request);
-    const quick = locksAt(server.url, { prefix });
+    const quick = openLocks(prefix);
     const others: bigint[] = [];
     for (let turn = 0; turn < 3; turn++) others.push(await quick.mutex(key).run(({ fence }) => fence));
     expect(await sweep(prefix)).toBe(1);
@@ -105,7 +112,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
   test("a sweep leaves alone what is held, young or unreadable, and removes what dead processes have left", async () => {
     const prefix = "swept";
     const client = openClient();
-    const locks = locksAt(server.url, { prefix });
+    const locks = openLocks(prefix);
     const lease = await locks.mutex("held", { ttlMs: 60_000 }).acquire();
     await client.put(`${prefix}/r/unreadable`).value("?");
     const dying = participant(server.url, { prefix });
