@@ -157,7 +157,7 @@ export function readRequest(bytes: Buffer, maxOperations: number): RequestMessag
     if (field === 5) {
       const operation = readOperation(reader);
       operations.push(operation);
-      refs += operation.refs?.length ?? 1;
+      refs += Math.max(1, operation.refs?.length ?? 1);
       if (refs > maxOperations) throw new MalformedMessage(`A message has more than ${maxOperations} operations.`);
     } else if (field === 4) terms.push(readTerms(reader));
     else if (field === 2) listen.push(reader.text());

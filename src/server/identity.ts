@@ -1,0 +1,67 @@
+/** Finds out who makes a call, and remembers who that was while the call lasts. */
+import { HoldfastError } from "../core/index.ts";
+import type { Principal } from "./access.ts";
+import type { Client } from "./ledger.ts";
+import { bearerHash, type Tokens } from "./tokens.ts";
+
+/** Somebody who has been let in. */
+export interface Visitor {
+  /** Asked anew each time, since the tokens may have changed. Throws `UNAUTHORIZED` when there is no such token any more. */
+  principal(): Principal;
+  readonly client: Client;
+}
+
+const anybody: Principal = { name: "anybody" };
+
+export class Identities {
+  readonly #tokens: Tokens | undefined;
+  readonly #clients = new Map<string, Client>();
+
+  constructor(tokens: Tokens | undefined) {
+    this.#tokens = tokens;
+  }
+
+  /** Lets somebody in. Throws `UNAUTHORIZED` without a token that is known, where there are tokens. */
+  admit(authorization: string | undefined, address: string): Visitor {
+    const tokens = this.#tokens;
+    if (tokens === undefined) {
+      const client = this.#clientOf(`anybody at ${address}`);
+      return { client, principal: () => anybody };
+    }
+    const hash = bearerHash(authorization);
+    let version = tokens.version;
+    let principal = hash === undefined ? undefined : tokens.find(hash);
+    if (hash === undefined || principal === undefined) throw unknownToken();
+    const client = this.#clientOf(`the token "${principal.name}"`);
+    return {
+      client,
+      principal() {
+        if (version !== tokens.version) {
+          version = tokens.version;
+          principal = tokens.find(hash);
+        }
+        if (principal === undefined) throw unknownToken();
+        return principal;
+      },
+    };
+  }
+
+  /** One for a name, as long as it has claims: what an address had that has none left need not be remembered. */
+  #clientOf(name: string): Client {
+    const known = this.#clients.get(name);
+    if (known !== undefined) return known;
+    if (this.#clients.size > 10_000) {
+      for (const [other, { claims }] of this.#clients) if (claims === 0) this.#clients.delete(other);
+    }
+    const client = { name, claims: 0 };
+    this.#clients.set(name, client);
+    return client;
+  }
+}
+
+function unknownToken(): HoldfastError {
+  return new HoldfastError(
+    "UNAUTHORIZED",
+    "This server needs a token that it knows, as `Authorization: Bearer <token>`.",
+  );
+}
