@@ -40,6 +40,12 @@ export const grpcStatus = {
   unauthenticated: 16,
 } as const;
 
+/** How many operations are done in a turn of the event loop, if there are so many. */
+const MIN_OPERATIONS = 16;
+
+/** With more messages than this that have not been looked at, nothing is read. */
+const MAX_MESSAGES = 100;
+
 export interface SessionContext {
   readonly store: GuardedStore;
   readonly owners: Owners;
@@ -61,6 +67,9 @@ export class ServerSession {
   /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
   readonly #looks: { readonly number: number; readonly query: LookQuery }[] = [];
   #looking = false;
+  /** Messages that have been received and not looked at. */
+  #messages: Buffer[] = [];
+  #applying = false;
   #greeted = false;
   #inFlight = 0;
   #flushing = false;
@@ -98,16 +107,40 @@ export class ServerSession {
   #receive(piece: Buffer): void {
     if (this.#over) return;
     try {
-      for (const bytes of this.#splitter.push(piece)) {
-        this.#apply(readRequest(bytes, this.#context.limits.maxOperations));
-        if (this.#over) return;
+      this.#messages.push(...this.#splitter.push(piece));
+    } catch (error) {
+      this.#reject(error);
+    }
+    if (!this.#applying) this.#applyNext();
+  }
+
+  /**
+   * One message in a turn of the event loop, unless it is short: what the client has asked first it is also told first, and
+   * works on while the server does on the next.
+   */
+  readonly #applyNext = () => {
+    this.#applying = true;
+    try {
+      let applied = 0;
+      while (applied < MIN_OPERATIONS && !this.#over) {
+        const bytes = this.#messages.shift();
+        if (bytes === undefined) break;
+        const message = readRequest(bytes, this.#context.limits.maxOperations);
+        this.#apply(message);
+        applied += 1 + message.operations.length;
       }
     } catch (error) {
-      if (error instanceof HoldfastError) this.#drop("token", grpcStatus.unauthenticated, error.message);
-      else this.#drop("malformed", grpcStatus.invalidArgument, (error as Error).message);
-      return;
+      this.#reject(error);
     }
+    this.#applying = this.#messages.length > 0 && !this.#over;
+    if (this.#applying) setImmediate(this.#applyNext);
     this.#throttle();
+    this.#finishIfDone();
+  };
+
+  #reject(error: unknown): void {
+    if (error instanceof HoldfastError) this.#drop("token", grpcStatus.unauthenticated, error.message);
+    else this.#drop("malformed", grpcStatus.invalidArgument, (error as Error).message);
   }
 
   #apply(message: RequestMessage): void {
@@ -267,7 +300,7 @@ export class ServerSession {
   #throttle(): void {
     const { maxInFlight, maxBufferedBytes, slowReaderMs } = this.#context.limits;
     const unread = this.#stream.writableLength > maxBufferedBytes;
-    const paused = unread || this.#inFlight > maxInFlight;
+    const paused = unread || this.#inFlight > maxInFlight || this.#messages.length > MAX_MESSAGES;
     if (paused !== this.#stream.isPaused()) {
       if (paused) this.#stream.pause();
       else this.#stream.resume();
@@ -287,7 +320,7 @@ export class ServerSession {
 
   /** The client has no more to say, or shall say it elsewhere, and has heard everything. */
   #finishIfDone(): void {
-    if (this.#inFlight > 0 || this.#over) return;
+    if (this.#inFlight > 0 || this.#applying || this.#over) return;
     if (this.#stream.readableEnded) this.#close(grpcStatus.ok, "", this.#context.limits.slowReaderMs);
   }
 

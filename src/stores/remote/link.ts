@@ -61,6 +61,9 @@ const MAX_UNSENT_BYTES = 67_108_864;
 /** How much the server may send ahead of what is read here. */
 const WINDOW_BYTES = 4_194_304;
 
+/** From how many operations in one turn of the event loop on two messages are made of them. */
+const HALVED_OPERATIONS = 32;
+
 /** How often it is looked after whether the server still answers. */
 const WATCH_MS = 1_000;
 
@@ -82,8 +85,11 @@ export class Link implements AnswerListener {
   readonly #pending: (Pending | undefined)[] = [];
   readonly #free: number[] = [];
   #unanswered = 0;
-  /** How many operations are in the message that is being made. */
+  /** How many operations are in the message that is being made, and how many were asked in this turn of the event loop. */
   #asked = 0;
+  #turn = 0;
+  /** After how many operations a message is sent although there will be more. */
+  #half = Number.POSITIVE_INFINITY;
   #flushing = false;
   #blocked = false;
   #frames: Buffer[] = [];
@@ -248,6 +254,8 @@ export class Link implements AnswerListener {
     if (this.#closed) throw unavailable(this.url, new Error("The session has just ended."));
     const slot = this.#free.pop() ?? this.#pending.length;
     this.#pending[slot] = { verb, resolve, reject };
+    // Something is under way already, which the server works on meanwhile.
+    if (this.#unanswered > 0 && this.#turn === 0) this.#half = Number.POSITIVE_INFINITY;
     this.#unanswered++;
     if (this.#unanswered === 1) this.#keepProcessAlive();
     this.#flushSoon();
@@ -259,8 +267,9 @@ export class Link implements AnswerListener {
     const full =
       this.#writer.bytes + bytes + MESSAGE_SLACK_BYTES > this.#maxMessageBytes ||
       this.#asked + operations > this.#maxOperations;
-    if (full && !this.#writer.isEmpty) this.#flush();
+    if ((full && !this.#writer.isEmpty) || this.#asked === this.#half) this.#flush();
     this.#asked += operations;
+    this.#turn += operations;
   }
 
   /** Cuts a long list into parts that a message holds, and puts the answers together. */
@@ -297,7 +306,18 @@ export class Link implements AnswerListener {
   readonly #flushNow = () => {
     this.#flushing = false;
     this.#flush();
+    this.#halveNext();
   };
+
+  /**
+   * When everything has been answered, the next questions go out as two messages, so that the server works on one while this
+   * process does on the other. Their answers come one after the other, and so do the questions after those. As many are
+   * expected as there were this time.
+   */
+  #halveNext(): void {
+    this.#half = this.#turn >= HALVED_OPERATIONS ? Math.ceil(this.#turn / 2) : Number.POSITIVE_INFINITY;
+    this.#turn = 0;
+  }
 
   #flush(): void {
     this.#asked = 0;
