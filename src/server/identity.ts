@@ -1,6 +1,6 @@
 /** Finds out who makes a call, and remembers who that was while the call lasts. */
-import { HoldfastError } from "../core/index.ts";
 import type { Principal } from "./access.ts";
+import { UnknownCaller } from "./call-errors.ts";
 import type { Client } from "./ledger.ts";
 import { bearerHash, type Tokens } from "./tokens.ts";
 
@@ -21,17 +21,20 @@ export class Identities {
     this.#tokens = tokens;
   }
 
-  /** Lets somebody in. Throws `UNAUTHORIZED` without a token that is known, where there are tokens. */
-  admit(authorization: string | undefined, address: string): Visitor {
+  /**
+   * Lets somebody in. Throws `UNAUTHORIZED` without a token that is known, where there are tokens. `where` tells those apart
+   * who have none.
+   */
+  admit(authorization: string | undefined, where: string): Visitor {
     const tokens = this.#tokens;
     if (tokens === undefined) {
-      const client = this.#clientOf(`anybody at ${address}`);
+      const client = this.#clientOf(where);
       return { client, principal: () => anybody };
     }
     const hash = bearerHash(authorization);
     let version = tokens.version;
     let principal = hash === undefined ? undefined : tokens.find(hash);
-    if (hash === undefined || principal === undefined) throw unknownToken();
+    if (hash === undefined || principal === undefined) throw new UnknownCaller();
     const client = this.#clientOf(`the token "${principal.name}"`);
     return {
       client,
@@ -40,7 +43,7 @@ export class Identities {
           version = tokens.version;
           principal = tokens.find(hash);
         }
-        if (principal === undefined) throw unknownToken();
+        if (principal === undefined) throw new UnknownCaller();
         return principal;
       },
     };
@@ -57,11 +60,4 @@ export class Identities {
     this.#clients.set(name, client);
     return client;
   }
-}
-
-function unknownToken(): HoldfastError {
-  return new HoldfastError(
-    "UNAUTHORIZED",
-    "This server needs a token that it knows, as `Authorization: Bearer <token>`.",
-  );
 }

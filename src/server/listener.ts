@@ -44,8 +44,8 @@ export interface ListenerOptions {
 export interface Listener {
   readonly host: string;
   readonly port: number;
-  /** Takes no more connections, and closes each as soon as nothing is under way on it. */
-  drain(): void;
+  /** Takes no more connections, and closes each as soon as nothing is under way on it. Resolves when all are closed. */
+  drain(): Promise<void>;
   /** Closes whatever is left. Resolves when all is closed. */
   end(): Promise<void>;
 }
@@ -56,6 +56,9 @@ const PREFACE = Buffer.from("PRI ");
 /** How much a client may send ahead of what is read: on a stream, and on a connection. */
 const STREAM_WINDOW = 1_048_576;
 const CONNECTION_WINDOW = 4_194_304;
+
+/** How often connections that have become idle are looked for, while the server stops. */
+const IDLE_MS = 50;
 
 export async function listen(options: ListenerOptions): Promise<Listener> {
   const { limits, handle, onDrop } = options;
@@ -94,6 +97,7 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
     });
     socket.on("error", () => socket.destroy());
     socket.setNoDelay(true);
+    socket.setKeepAlive(true, limits.silenceMs);
   };
   const hand = (socket: Socket, isHttp2: boolean) => {
     if (socket.destroyed) return;
@@ -113,6 +117,7 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
   const { address, port } = server.address() as AddressInfo;
 
   let closed: Promise<unknown> | undefined;
+  let idle: NodeJS.Timeout | undefined;
   const stopListening = () => {
     closed ??= once(server, "close");
     server.close();
@@ -120,13 +125,17 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
   return {
     host: address,
     port,
-    drain() {
+    async drain() {
       stopListening();
       http1.close();
       for (const session of sessions) session.close();
+      // A connection of HTTP/1.1 that was in use becomes idle without a word.
+      idle ??= setInterval(() => http1.closeIdleConnections(), IDLE_MS).unref();
+      await closed;
     },
     async end() {
       stopListening();
+      clearInterval(idle);
       http1.close();
       for (const session of sessions) session.destroy();
       for (const socket of sockets) socket.destroy();

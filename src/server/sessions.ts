@@ -33,7 +33,6 @@ export class Sessions {
   readonly #context: SessionsContext;
   readonly #open = new Set<ServerSession>();
   #left = false;
-  #whenNone: (() => void) | undefined;
 
   constructor(context: SessionsContext) {
     this.#context = context;
@@ -43,7 +42,7 @@ export class Sessions {
     const { identities, metrics, onError } = this.#context;
     let visitor: Visitor;
     try {
-      visitor = identities.admit(request.headers.authorization, request.socket.remoteAddress ?? "");
+      visitor = identities.admit(request.headers.authorization, `anybody at ${request.socket.remoteAddress}`);
     } catch (error) {
       onError(error);
       refuse(request, grpcStatus.unauthenticated, (error as Error).message);
@@ -60,7 +59,6 @@ export class Sessions {
       onEnd: () => {
         metrics.sessions--;
         this.#open.delete(session);
-        if (this.#open.size === 0) this.#whenNone?.();
       },
     });
     this.#open.add(session);
@@ -70,14 +68,6 @@ export class Sessions {
   leave(reason: string): void {
     this.#left = true;
     for (const session of this.#open) session.leave(reason);
-  }
-
-  /** Resolves when the last session has ended. */
-  async drained(): Promise<void> {
-    if (this.#open.size === 0) return;
-    await new Promise<void>((resolve) => {
-      this.#whenNone = resolve;
-    });
   }
 }
 

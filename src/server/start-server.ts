@@ -119,9 +119,8 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
     logger.info({ graceMs }, "stopping");
     health.stop();
     sessions.leave("The server is stopping.");
-    const left = calls.leave();
-    listener.drain();
-    await within(graceMs, Promise.all([sessions.drained(), left]));
+    calls.leave();
+    await within(graceMs, listener.drain());
     clearInterval(sweep);
     tokens?.close();
     await listener.end();
