@@ -6,7 +6,7 @@
  * is answered. Grants are hints, so they are left out while the client does not read. A client that does not read for
  * too long is cut off.
  */
-import type { ServerHttp2Stream } from "node:http2";
+import type { Http2ServerResponse, ServerHttp2Stream } from "node:http2";
 import {
   type ClaimRef,
   HoldfastError,
@@ -60,6 +60,7 @@ export interface SessionContext {
 
 export class ServerSession {
   readonly #stream: ServerHttp2Stream;
+  readonly #response: Http2ServerResponse;
   readonly #context: SessionContext;
   readonly #splitter: FrameSplitter;
   readonly #writer = new AnswerWriter();
@@ -78,8 +79,10 @@ export class ServerSession {
   #slowTimer: NodeJS.Timeout | undefined;
   readonly #helloTimer: NodeJS.Timeout;
 
-  constructor(stream: ServerHttp2Stream, context: SessionContext) {
+  constructor(response: Http2ServerResponse, context: SessionContext) {
+    const { stream } = response;
     this.#stream = stream;
+    this.#response = response;
     this.#context = context;
     this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
     this.#helloTimer = setTimeout(() => {
@@ -334,9 +337,8 @@ export class ServerSession {
     const stream = this.#stream;
     this.#end();
     if (stream.destroyed) return;
-    stream.on("wantTrailers", () => {
-      stream.sendTrailers({ "grpc-status": `${status}`, "grpc-message": encodeURIComponent(message) });
-    });
+    // Node sends these when the stream asks for them, at its end.
+    this.#response.addTrailers({ "grpc-status": `${status}`, "grpc-message": encodeURIComponent(message) });
     // What the client still sends is not read, and what it does not read is not waited for.
     stream.resume();
     stream.end();

@@ -1,5 +1,5 @@
 /** The open sessions of a server. */
-import type { Http2ServerRequest } from "node:http2";
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { SESSION_PATH } from "../protocol/index.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Identities, Visitor } from "./identity.ts";
@@ -38,7 +38,7 @@ export class Sessions {
     this.#context = context;
   }
 
-  open(request: Http2ServerRequest): void {
+  open(request: Http2ServerRequest, response: Http2ServerResponse): void {
     const { identities, metrics, onError } = this.#context;
     let visitor: Visitor;
     try {
@@ -53,7 +53,7 @@ export class Sessions {
       return;
     }
     metrics.sessions++;
-    const session: ServerSession = new ServerSession(request.stream, {
+    const session: ServerSession = new ServerSession(response, {
       ...this.#context,
       visitor,
       onEnd: () => {

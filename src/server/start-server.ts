@@ -1,4 +1,5 @@
 /** Puts the server together. */
+import type { Http2ServerResponse } from "node:http2";
 import { type Logger, pino } from "pino";
 import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
 import { createCalls } from "./calls.ts";
@@ -101,7 +102,7 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
         metrics.connections = count;
       },
       handle(request, response) {
-        if (isSessionRequest(request)) sessions.open(request);
+        if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
         else if (isPage(request)) void showPage(request, response, health, metrics);
         else calls.handle(request, response);
       },

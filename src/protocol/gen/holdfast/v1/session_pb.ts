@@ -30,14 +30,14 @@ export type OpenRequest = Message<"holdfast.v1.OpenRequest"> & {
   hello?: Hello | undefined;
 
   /**
-   * Owners whose grants are to be pushed on this stream from now on. Applied before the operations.
+   * Owners whose grants are to be pushed on this stream from now on. Applied first.
    *
    * @generated from field: repeated string listen = 2;
    */
   listen: string[];
 
   /**
-   * Owners whose grants are no longer to be pushed.
+   * Owners whose grants are no longer to be pushed. Applied before the operations.
    *
    * @generated from field: repeated string unlisten = 3;
    */
