@@ -8,11 +8,12 @@ import { type GrantListener, type HoldfastError, StoreUnavailableError } from ".
 import type { session } from "../../protocol/index.ts";
 import { Link, type LinkEvents } from "./link.ts";
 import type { RemoteSettings } from "./options.ts";
+import type { WaitingClaims } from "./waiting-claims.ts";
 
 const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 10_000;
 
-/** A link that ends sooner than this after it began was no success, so that a server which ends them all is not stormed. */
+/** A link that ends sooner than this after it opened counts as a failure, so that a server which ends them all is not stormed. */
 const STEADY_MS = 1_000;
 
 /** How long a server that was left is given to answer what it was asked. */
@@ -27,6 +28,7 @@ interface Waiter {
 export class Connection {
   readonly #settings: RemoteSettings;
   readonly #agent: string;
+  readonly #waiting: WaitingClaims;
   /** Says whether a server will do; otherwise why not. */
   readonly #judge: (welcome: session.Welcome) => HoldfastError | undefined;
   readonly #listeners = new Map<string, GrantListener>();
@@ -46,10 +48,12 @@ export class Connection {
   constructor(
     settings: RemoteSettings,
     agent: string,
+    waiting: WaitingClaims,
     judge: (welcome: session.Welcome) => HoldfastError | undefined,
   ) {
     this.#settings = settings;
     this.#agent = agent;
+    this.#waiting = waiting;
     this.#judge = judge;
     // Clients do not all begin with the same server.
     this.#next = Math.floor(Math.random() * settings.urls.length);
@@ -107,11 +111,12 @@ export class Connection {
       const waiters = this.#waiters;
       this.#waiters = [];
       for (const waiter of waiters) waiter.resolve(link);
+      for (const [owner, refs] of this.#waiting.byOwner()) this.#listeners.get(owner)?.(refs);
     },
     onGoodbye: (link) => {
       if (this.#current === link) {
         this.#current = undefined;
-        this.#succeeded();
+        this.#failures = 0;
         this.#openNext();
       }
       link.leave(LEAVING_MS);
@@ -123,8 +128,7 @@ export class Connection {
       if (this.#current === link) {
         this.#current = undefined;
         this.#lastError = error;
-        if (performance.now() - this.#openedMs >= STEADY_MS) this.#succeeded();
-        else this.#failures++;
+        this.#dropped();
         this.#goOn();
       } else if (this.#opening === link) {
         this.#opening = undefined;
@@ -135,8 +139,10 @@ export class Connection {
     },
   };
 
-  #succeeded(): void {
-    this.#failures = 0;
+  /** A link broke that had opened. The pause before the next round, if there is one, is the shortest. */
+  #dropped(): void {
+    const wasSteady = performance.now() - this.#openedMs >= STEADY_MS;
+    this.#failures = wasSteady ? 0 : Math.min(this.#failures + 1, this.#settings.urls.length);
   }
 
   /** Tries the next server, at once or after a pause. */

@@ -20,6 +20,7 @@ import { readDurability, type session } from "../../protocol/index.ts";
 import { Connection } from "./connection.ts";
 import type { Link } from "./link.ts";
 import { type RemoteSettings, type RemoteStoreOptions, resolveRemoteOptions } from "./options.ts";
+import { WaitingClaims } from "./waiting-claims.ts";
 
 /** What this library calls itself to a server. */
 const AGENT = "holdfast-node";
@@ -63,12 +64,13 @@ class RemoteStore implements Store {
   durability: Durability;
   counts = true;
   readonly #connection: Connection;
+  readonly #waiting = new WaitingClaims();
   #welcome: session.Welcome | undefined;
   #closed = false;
 
   constructor(settings: RemoteSettings) {
     this.durability = settings.durability;
-    this.#connection = new Connection(settings, AGENT, (welcome) => this.#judge(welcome));
+    this.#connection = new Connection(settings, AGENT, this.#waiting, (welcome) => this.#judge(welcome));
   }
 
   /** Takes over what the server says of its store. From then on a server that has less is not used. */
@@ -79,15 +81,20 @@ class RemoteStore implements Store {
     this.counts = this.#welcome.counts;
   }
 
-  acquire(request: ClaimRequest): Promise<AcquireAnswer> {
-    return this.#ask(checkRequest, request, (link) => link.acquireClaim(request));
+  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    const answer = await this.#ask(checkRequest, request, (link) => link.acquireClaim(request));
+    this.#waiting.asked(request, answer);
+    return answer;
   }
 
-  renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
-    return this.#ask(checkRefs, refs, (link) => link.renewClaims(refs));
+  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    const answers = await this.#ask(checkRefs, refs, (link) => link.renewClaims(refs));
+    this.#waiting.renewed(refs, answers);
+    return answers;
   }
 
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    this.#waiting.released(refs);
     return this.#ask(checkRefs, refs, (link) => link.releaseClaims(refs));
   }
 
