@@ -1,28 +1,20 @@
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
-import { configDefaults, defineConfig } from "vitest/config";
+import { defineConfig } from "vitest/config";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
-
-/**
- * Tests that need several real servers, or kill, pause and fail them over. They are not steady enough yet to decide over
- * a change, so they run by a command of their own: `npm run engines`.
- */
-export const engineTests = [
-  "test/contract/redis-cluster.test.ts",
-  "test/contract/redis-rights.test.ts",
-  "test/contract/redis-sentinel.test.ts",
-  "test/contract/redlock.test.ts",
-  "test/stores/redis/faults.test.ts",
-  "test/stores/redis/outages.test.ts",
-  "test/stores/redis/rights.test.ts",
-  "test/stores/redlock/servers.test.ts",
-];
 
 export default defineConfig({
   resolve: {
     alias: [
       { find: /^holdfast$/, replacement: here("./src/index.ts") },
       { find: /^holdfast\/cas$/, replacement: here("./src/stores/cas/index.ts") },
+      { find: /^holdfast\/mongodb$/, replacement: here("./src/stores/mongodb/index.ts") },
+      { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
+      { find: /^holdfast\/open$/, replacement: here("./src/open/index.ts") },
+      { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
+      { find: /^holdfast\/file$/, replacement: here("./src/stores/file/index.ts") },
+      { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/remote$/, replacement: here("./src/stores/remote/index.ts") },
@@ -32,10 +24,11 @@ export default defineConfig({
   },
   test: {
     include: ["test/**/*.test.ts"],
-    exclude: [...configDefaults.exclude, ...engineTests],
     // A hung promise is a failure that names its test, not a run that never ends.
     testTimeout: 20_000,
     // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.
     maxConcurrency: 12,
+    // Most files wait for servers and for time to pass, so two at a time are well used even on two cores.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
   },
 });

@@ -11,9 +11,10 @@ import { parseArgs } from "node:util";
 import { memorySuite } from "./memory/suite.ts";
 import { redisSuite } from "./redis/suite.ts";
 import { isMet, markdownOf, plotFile } from "./report.ts";
+import { storesSuite } from "./stores/suite.ts";
 import type { Suite } from "./suite.ts";
 
-const suites: readonly Suite[] = [memorySuite, redisSuite];
+const suites: readonly Suite[] = [memorySuite, redisSuite, storesSuite];
 const resultsFolder = fileURLToPath(new URL("results", import.meta.url));
 
 const { suite, quick, check, out } = readArguments();

@@ -84,10 +84,18 @@ describe("the bench command", () => {
     180_000,
   );
 
+  test("the stores suite measures every store that can run here", async () => {
+    const { stdout } = await bench("stores", "--quick");
+    for (const name of ["file", "PostgreSQL", "MariaDB", "MongoDB", "etcd"]) {
+      expect(stdout).toMatch(new RegExp(`^\\| ${name}: acquire and release`, "m"));
+    }
+    expect(stdout).not.toContain("NaN");
+  }, 180_000);
+
   test("says which suites there are when it is asked for another", async () => {
     await expect(bench("nonesuch")).rejects.toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('There is no suite "nonesuch". There is: memory, redis.'),
+      stderr: expect.stringContaining('There is no suite "nonesuch". There is: memory, redis, stores.'),
     });
   }, 60_000);
 });

@@ -23,17 +23,27 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
   "src/stores/*": { folders: ["src/core"], packages: [] },
   // Redlock is made of Redis stores.
   "src/stores/redlock": { folders: ["src/core", "src/stores/redis"], packages: [] },
-  "src/stores/file": overCas,
+  // Its thread loads LMDB when it is first used.
+  "src/stores/file": { ...overCas, packages: ["lmdb"] },
   "src/stores/postgres": overCas,
   "src/stores/mysql": overCas,
   "src/stores/mongodb": overCas,
   "src/stores/etcd": overCas,
+  // Clients are imported when a URL asks for them.
+  "src/open": {
+    folders: [
+      "src/core",
+      "src/stores/*",
+      ...["file", "postgres", "mysql", "mongodb", "etcd"].map((name) => `src/stores/${name}`),
+    ],
+    packages: ["ioredis", "pg", "mysql2", "mongodb", "etcd3"],
+  },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
   src: { folders: ["src/core", "src/stores/*"], packages: [] },
 };
 
 const files = filesBelow("");
-const sources = files.filter((path) => path.startsWith("src/") && path.endsWith(".ts"));
+const sources = files.filter((path) => /^src\/.*\.[jt]s$/.test(path));
 const texts = files.filter((path) => !/\.(png|ico|woff2?|gif|jpg)$/.test(path));
 const packageJson = JSON.parse(read("package.json")) as {
   files: string[];
@@ -180,7 +190,7 @@ describe("documentation", () => {
 /** What a file imports or re-exports, statically or not. */
 function importsOf(path: string): string[] {
   const code = read(path).replace(/^\s*(\*|\/\/|\/\*).*$/gm, "");
-  const pattern = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
+  const pattern = /(?<!\.)\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
   return [...code.matchAll(pattern)].map(([, specifier]) => specifier ?? "");
 }
 

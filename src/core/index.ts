@@ -1,5 +1,6 @@
 export * from "./clock.ts";
 export * from "./errors.ts";
+export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 export type { LocksStats } from "./heartbeat.ts";
 export { IdIndex } from "./id-index.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
@@ -18,11 +19,13 @@ export type {
 export {
   acquire,
   emptyRecord,
+  findClaim,
   isIdle,
   type LockRecord,
   type RecordClaim,
   release,
   renew,
+  setEnd,
   settle,
   type Turn,
 } from "./record.ts";
@@ -32,6 +35,8 @@ export { describe } from "./record-view.ts";
 export * from "./store.ts";
 export {
   bounds,
+  checkBoolean,
+  checkChoice,
   checkInteger,
   checkQuery,
   checkRenewRef,

@@ -36,9 +36,11 @@ class NewClaim implements RecordClaim {
   application: string;
   readonly arrival: number;
   fence = 0n;
+  agreedBy = "";
   acquiredAtMs = 0;
   expiresAtMs: number;
   promisedUntilMs = 0;
+  keeper = "";
   expirySlot = 0;
   rankSlot = 0;
   idHash = 0;

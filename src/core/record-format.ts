@@ -19,11 +19,14 @@ interface StoredClaim {
   limit?: number;
   priority?: number;
   ttlMs: number;
-  expiresAtMs: number;
+  /** Absent where there is a keeper. */
+  expiresAtMs?: number;
+  keeper?: string;
   owner?: string;
   info?: string;
   application?: string;
   fence?: string;
+  agreedBy?: string;
   acquiredAtMs?: number;
   promisedUntilMs?: number;
 }
@@ -55,6 +58,7 @@ export function decodeRecord(text: string, key: string): LockRecord {
     if (claim.fence === 0n || claim.fence > record.fence) {
       throw unreadable(key, `the fence of "${claim.id}" is not from 1 to the record's`);
     }
+    claim.agreedBy = readText(item, "agreedBy", key, "");
     claim.acquiredAtMs = readNumber(item, "acquiredAtMs", key);
     claim.promisedUntilMs = readNumber(item, "promisedUntilMs", key, 0);
     addHeld(record, claim);
@@ -66,7 +70,9 @@ export function decodeRecord(text: string, key: string): LockRecord {
 }
 
 function storedClaim(claim: RecordClaim): StoredClaim {
-  const stored: StoredClaim = { id: claim.id, ttlMs: claim.ttlMs, expiresAtMs: claim.expiresAtMs };
+  const stored: StoredClaim = { id: claim.id, ttlMs: claim.ttlMs };
+  if (claim.keeper === "") stored.expiresAtMs = claim.expiresAtMs;
+  else stored.keeper = claim.keeper;
   if (claim.token !== claim.id) stored.token = claim.token;
   if (claim.weight !== 1) stored.weight = claim.weight;
   if (claim.limit !== 1) stored.limit = claim.limit === UNLIMITED ? 0 : claim.limit;
@@ -77,7 +83,11 @@ function storedClaim(claim: RecordClaim): StoredClaim {
   if (claim.fence !== 0n) {
     stored.fence = claim.fence.toString();
     stored.acquiredAtMs = claim.acquiredAtMs;
-    if (claim.promisedUntilMs !== 0) stored.promisedUntilMs = claim.promisedUntilMs;
+    if (claim.agreedBy !== "") stored.agreedBy = claim.agreedBy;
+    if (claim.promisedUntilMs !== 0) {
+      // Times mean nothing to others where there is a keeper: only that there is such a caller does.
+      stored.promisedUntilMs = claim.keeper === "" ? claim.promisedUntilMs : 1;
+    }
   }
   return stored;
 }
@@ -90,6 +100,7 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
   const limit = readNumber(item, "limit", key, 1) || UNLIMITED;
   // Such a claim could never be granted, and all behind it would wait for ever.
   if (weight < 1 || weight > limit) throw unreadable(key, `the weight of "${id}" is not from 1 to its limit`);
+  const keeper = readText(item, "keeper", key, "");
   return {
     id,
     token: readText(item, "token", key, id),
@@ -102,9 +113,12 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     application: readText(item, "application", key, ""),
     arrival,
     fence: 0n,
+    agreedBy: "",
     acquiredAtMs: 0,
-    expiresAtMs: readNumber(item, "expiresAtMs", key),
+    // Until somebody says when it ends, a claim with a keeper does not.
+    expiresAtMs: keeper === "" ? readNumber(item, "expiresAtMs", key) : Number.MAX_SAFE_INTEGER,
     promisedUntilMs: 0,
+    keeper,
     expirySlot: 0,
     rankSlot: 0,
     idHash: 0,

@@ -49,8 +49,12 @@ export interface RecordClaim {
   fence: bigint;
   acquiredAtMs: number;
   expiresAtMs: number;
+  /** Who proposed the present fence to several stores; empty for the store's own. `record-agreement.ts` has the rules. */
+  agreedBy: string;
   /** Until when a former caller may count on the lease, from whom another took it over. */
   promisedUntilMs: number;
+  /** What keeps it alive where the store has no clock, and says with `setEnd` when it ends; empty where it has one. */
+  keeper: string;
   /** Where it stands in `held` or `waiting`. */
   expirySlot: number;
   /** Where it stands in `limits` or `queue`. */
@@ -191,6 +195,13 @@ export function release(record: LockRecord, ref: ClaimRef, turn: Turn): boolean 
   return true;
 }
 
+/** Says when a claim ends, sooner or later than it was thought to. */
+export function setEnd(record: LockRecord, claim: RecordClaim, expiresAtMs: number): void {
+  if (expiresAtMs === claim.expiresAtMs) return;
+  claim.expiresAtMs = expiresAtMs;
+  heapUpdate(claim.fence === 0n ? record.waiting : record.held, claim, byExpiry);
+}
+
 /** Drops what has expired and grants what can be granted. */
 export function settle(record: LockRecord, turn: Turn): void {
   dropExpired(record, record.held, turn.expiredMs);
@@ -201,7 +212,6 @@ export function settle(record: LockRecord, turn: Turn): void {
 // Answers.
 
 const gone: RenewAnswer = { state: "gone" };
-
 const refusals: Record<RefusalReason, RefusedAnswer> = {
   contended: { state: "refused", reason: "contended" },
   "queue-full": { state: "refused", reason: "queue-full" },
@@ -242,7 +252,7 @@ const NOBODY = "";
 /** How many claims are searched one by one before an index pays for its memory. */
 const SEARCHED_CLAIMS = 8;
 
-/** @internal */
+/** The claim of this id, waiting or held. */
 export function findClaim(record: LockRecord, id: string): RecordClaim | undefined {
   if (record.byId !== undefined) return record.byId.find(id);
   for (const claim of record.held) if (claim.id === id) return claim;
@@ -318,9 +328,7 @@ function withdraw(record: LockRecord, claim: RecordClaim, reason: RefusalReason)
 
 function prolong(record: LockRecord, claim: RecordClaim, expiresAtMs: number): void {
   // Never shortened: a client may be counting on an answer that promised more.
-  if (expiresAtMs <= claim.expiresAtMs) return;
-  claim.expiresAtMs = expiresAtMs;
-  heapUpdate(claim.fence === 0n ? record.waiting : record.held, claim, byExpiry);
+  if (expiresAtMs > claim.expiresAtMs) setEnd(record, claim, expiresAtMs);
 }
 
 /**
@@ -330,8 +338,7 @@ function prolong(record: LockRecord, claim: RecordClaim, expiresAtMs: number): v
  */
 function forsake(record: LockRecord, claim: RecordClaim): void {
   claim.token = NOBODY;
-  claim.expiresAtMs = claim.promisedUntilMs;
-  heapUpdate(record.held, claim, byExpiry);
+  setEnd(record, claim, claim.promisedUntilMs);
 }
 
 function dropExpired(record: LockRecord, heap: RecordClaim[], expiredMs: number): void {
@@ -362,6 +369,7 @@ function stampGrant(record: LockRecord, claim: RecordClaim, turn: Turn): void {
   // biome-ignore lint/complexity/useMathMinMax: these are bigints.
   record.fence = next > turn.stamp ? next : turn.stamp;
   claim.fence = record.fence;
+  claim.agreedBy = "";
   claim.acquiredAtMs = turn.nowMs;
 }
 

@@ -191,10 +191,12 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** The fence and the time of a grant that several stores have agreed upon. */
+/** The fence and the time of a grant that several stores agree upon. */
 export interface AgreedGrant {
   readonly fence: bigint;
   readonly acquiredAtMs: number;
+  /** Who proposes it, up to 64 characters. Absent when it is known to be in force, and is only being put right. */
+  readonly by?: string;
 }
 
 /** A store that can be one of several which decide by majority. */
@@ -203,6 +205,9 @@ export interface QuorumMember extends Store {
    * Puts the agreed grant in place of this store's own, and keeps every later fence of the key above it. Whether that
    * is so: not when the claim is not held here with this token and the fence `own`, which means that this store has
    * lost it in between. Safe to repeat.
+   *
+   * What somebody has proposed here, nobody else can replace by another proposal: they can only join it, and then it
+   * stays. So of two who make one grant at the same time, one has its way. A grant that is in force replaces anything.
    */
   confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean>;
 }

@@ -5,7 +5,7 @@ import type { TestRunner } from "./contract/harness.ts";
 
 /** The drivers of one test, as several processes have them, over one database. */
 export interface DriverWorld {
-  /** Another driver over the same database. */
+  /** Another driver over the same database, on which `prepare` was called if it has one. */
   driver(): Promise<CasDriver>;
   /** Closes what was handed out. */
   close(): Promise<void>;

@@ -5,6 +5,7 @@ import { ManualClock, type StoreHarness, storeContract } from "holdfast/testing"
 import * as vitest from "vitest";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { distantDriver } from "../stores/cas/distant-driver.ts";
+import { KeptDatabase, keptDriver } from "../stores/cas/kept-driver.ts";
 
 const manual: StoreHarness = {
   name: "cas",
@@ -27,10 +28,34 @@ const manual: StoreHarness = {
   },
 };
 
+const kept: StoreHarness = {
+  name: "cas, without a clock",
+  async open(options) {
+    const clock = new ManualClock();
+    const database = new KeptDatabase(() => clock.wallMs());
+    const stores: Store[] = [];
+    return {
+      clock,
+      async store() {
+        const driver = keptDriver(database, clock, `process-${stores.length}`);
+        const store = casStore(driver, { ...options, clock });
+        stores.push(store);
+        return store;
+      },
+      sleep: (ms) => clock.advance(ms),
+      async close() {
+        await Promise.all(stores.map((store) => store.close()));
+      },
+    };
+  },
+};
+
 function distant(name: string, pushes: boolean): StoreHarness {
   const database = new MapDatabase(() => performance.timeOrigin + performance.now());
   return {
     name,
+    // A request takes half of the usual tick already.
+    tickMs: 20,
     async open(options) {
       const stores: Store[] = [];
       return {
@@ -51,6 +76,7 @@ function distant(name: string, pushes: boolean): StoreHarness {
 }
 
 storeContract(manual, vitest);
+storeContract(kept, vitest);
 // Side by side, since on a real clock most of a test's time is spent asleep.
 const concurrent = { describe: vitest.describe.concurrent, it: vitest.it };
 storeContract(distant("cas, far away", true), concurrent);

@@ -7,11 +7,11 @@ import type { Connected } from "../engines/redis-clients.ts";
  * Stores for the contract suite. The instances of one test stand for processes, so each has a client of its own; but
  * all tests together use the same few, because an application has one as well, and connecting to a cluster is slow.
  */
-export function redisHarness(name: string, connect: () => Promise<Connected>) {
+export function redisHarness(name: string, connect: () => Promise<Connected>, tickMs = 20) {
   const clients: Promise<Connected>[] = [];
   const harness: StoreHarness = {
     name,
-    tickMs: 20,
+    tickMs,
     async open(options) {
       const stores: Store[] = [];
       return {

@@ -1,7 +1,16 @@
 import { readFileSync } from "node:fs";
 import { expect, describe as suite, test } from "vitest";
 import { HoldfastError } from "../../src/core/errors.ts";
-import { acquire, emptyRecord, isIdle, type LockRecord, renew } from "../../src/core/record.ts";
+import {
+  acquire,
+  emptyRecord,
+  findClaim,
+  isIdle,
+  type LockRecord,
+  renew,
+  setEnd,
+  settle,
+} from "../../src/core/record.ts";
 import { decodeRecord, encodeRecord, RECORD_VERSION } from "../../src/core/record-format.ts";
 import { describe } from "../../src/core/record-view.ts";
 import { type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
@@ -269,6 +278,33 @@ suite("record-format: what is rejected", () => {
   });
 });
 
+suite("record-format: keepers", () => {
+  test("record-format: a claim with a keeper says nothing of time, and is read as one that does not end", () => {
+    const record = recordOf(claimRequest("a"), claimRequest("b"));
+    for (const claim of [...record.held, ...record.queue]) claim.keeper = "somebody";
+    const text = encodeRecord(record);
+    for (const claim of [...record.held, ...record.queue]) setEnd(record, claim, claim.expiresAtMs + 1_000);
+    expect(encodeRecord(record)).toBe(text);
+    const again = decodeRecord(text, "k");
+    assertInvariants(again);
+    for (const claim of [...again.held, ...again.queue]) {
+      expect([claim.keeper, claim.expiresAtMs]).toEqual(["somebody", Number.MAX_SAFE_INTEGER]);
+    }
+    expect(encodeRecord(again)).toBe(text);
+  });
+
+  test("record-format: an end can be moved both ways, and the next to end stays first", () => {
+    const limit = 9;
+    const record = recordOf(...["a", "b", "c", "d"].map((id) => claimRequest(id, { limit })));
+    const [a, b, c, d] = ["a", "b", "c", "d"].map((id) => findClaim(record, id)!);
+    setEnd(record, c!, 5);
+    setEnd(record, a!, 50_000_000);
+    assertInvariants(record);
+    settle(record, { nowMs: 5, expiredMs: 5, stamp: 0n, granted: [] });
+    expect(record.held.map(({ id }) => id).sort()).toEqual([a!, b!, d!].map(({ id }) => id));
+  });
+});
+
 suite("record-format: its documentation", () => {
   const page = readFileSync(new URL("../../docs/record-format.md", import.meta.url), "utf8");
   const example = /```json\n(.*?)```/s.exec(page)?.[1] ?? "";
@@ -284,11 +320,19 @@ suite("record-format: its documentation", () => {
   test("record-format: every field that is written is documented, and no other", () => {
     const label = { owner: "o", info: "i", application: "app" };
     const everything = claimRequest("a", { token: "t", weight: 2, limit: 3, priority: 1, ...label });
-    const stored = JSON.parse(encodeRecord(recordOf(everything, { ...everything, token: "taken over" })));
+    const record = recordOf(everything, { ...everything, token: "taken over" });
+    for (const claim of record.held) claim.agreedBy = "somebody";
+    const stored = JSON.parse(encodeRecord(record));
+    for (const claim of record.held) claim.keeper = "somebody";
+    const kept = Object.keys(JSON.parse(encodeRecord(record)).held[0]);
     const [, recordTable, claimTable] = page.split(/\n## (?:The record|A claim)\n/);
     const documented = (table = "") => [...table.matchAll(/^\| `(\w+)` *\|/gm)].map((row) => row[1]);
     expect(documented(recordTable)).toEqual(Object.keys(stored));
-    expect(documented(claimTable)).toEqual(Object.keys(stored.held[0]));
+    const claimFields = Object.keys(stored.held[0]);
+    expect(kept).toEqual(claimFields.map((name) => (name === "expiresAtMs" ? "keeper" : name)));
+    expect(documented(claimTable)).toEqual(
+      claimFields.flatMap((name) => (name === "expiresAtMs" ? [name, "keeper"] : name)),
+    );
   });
 
   test("record-format: the documented version is the one that is written", () => {

@@ -29,13 +29,13 @@ export interface EtcdCluster {
   stop(): Promise<void>;
 }
 
-export function startEtcd(): Promise<EtcdMember> {
-  return withFreePorts(startAlone);
+export function startEtcd(settings: readonly string[] = []): Promise<EtcdMember> {
+  return withFreePorts(() => startAlone(settings));
 }
 
 /** Three members, each of which the others reach through a proxy only. */
-export function startEtcdCluster(): Promise<EtcdCluster> {
-  return withFreePorts(startThree);
+export function startEtcdCluster(settings: readonly string[] = []): Promise<EtcdCluster> {
+  return withFreePorts(() => startThree(settings));
 }
 
 /** The ports for peers are settled before a member starts, and somebody else may take one first: then all are new. */
@@ -49,10 +49,11 @@ async function withFreePorts<T>(start: () => Promise<T>): Promise<T> {
   }
 }
 
-async function startAlone(): Promise<EtcdMember> {
+async function startAlone(settings: readonly string[]): Promise<EtcdMember> {
   const peerPort = await freePort();
   const name = `holdfast-${randomUUID()}`;
-  const member = await startMember({ name, peerPort, peers: `${name}=${urlOf(peerPort)}`, token: name });
+  const peers = `${name}=${urlOf(peerPort)}`;
+  const member = await startMember({ name, peerPort, peers, token: name, settings });
   try {
     await until("etcd has a leader", async () => (await member.status()).leader !== undefined);
     return member;
@@ -67,7 +68,7 @@ export function canRunEtcd(): boolean {
   return canRun("etcd", etcdBinary);
 }
 
-async function startThree(): Promise<EtcdCluster> {
+async function startThree(settings: readonly string[]): Promise<EtcdCluster> {
   const token = `holdfast-${randomUUID()}`;
   const peerPorts = await Promise.all([freePort(), freePort(), freePort()]);
   const proxies = await Promise.all(peerPorts.map((port) => startProxy(port)));
@@ -75,7 +76,14 @@ async function startThree(): Promise<EtcdCluster> {
   const peers = names.map((name, index) => `${name}=${urlOf(proxies[index]!.port)}`).join(",");
   const starting = await Promise.allSettled(
     peerPorts.map((peerPort, index) =>
-      startMember({ name: names[index]!, peerPort, advertised: proxies[index]!.port, peers, token }),
+      startMember({
+        name: names[index]!,
+        peerPort,
+        advertised: proxies[index]!.port,
+        peers,
+        token,
+        settings,
+      }),
     ),
   );
   const members = starting.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
@@ -172,10 +180,12 @@ interface MemberOptions {
   /** All members, as `--initial-cluster` takes them. */
   readonly peers: string;
   readonly token: string;
+  /** More flags of etcd. */
+  readonly settings: readonly string[];
 }
 
 async function startMember(options: MemberOptions): Promise<EtcdMember> {
-  const { name, peerPort, advertised = peerPort, peers, token } = options;
+  const { name, peerPort, advertised = peerPort, peers, token, settings } = options;
   const engine = await startEngine({
     name: "etcd",
     program: etcdBinary(),
@@ -184,6 +194,7 @@ async function startMember(options: MemberOptions): Promise<EtcdMember> {
       ...["--listen-client-urls", urlOf(port), "--advertise-client-urls", urlOf(port)],
       ...["--listen-peer-urls", urlOf(peerPort), "--initial-advertise-peer-urls", urlOf(advertised)],
       ...["--initial-cluster", peers, "--initial-cluster-token", token, "--initial-cluster-state", "new"],
+      ...settings,
     ],
     async isReady() {
       // Clients are served once there is a majority, which may take more members than this one. Peers are served at

@@ -13,6 +13,7 @@ const heartbeat = "src/core/heartbeat.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
+const keeping = "src/stores/cas/keeping.ts";
 
 export const mutants: readonly Mutant[] = [
   {
@@ -55,8 +56,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a heartbeat can shorten a lease",
     file: record,
-    find: "  if (expiresAtMs <= claim.expiresAtMs) return;\n",
-    replace: "",
+    find: "if (expiresAtMs > claim.expiresAtMs) setEnd(",
+    replace: "setEnd(",
   },
   {
     name: "a grant prolongs the claim of a waiter that may be dead",
@@ -215,7 +216,7 @@ export const mutants: readonly Mutant[] = [
     file: flights,
     find: "        if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());",
     replace:
-      "        if (combined.change.text === undefined) {\n          this.#confirm(passenger, combined.change.expected, lateMs);\n          return;\n        }",
+      "        if (combined.change.text === undefined) {\n          this.#confirm(passenger, combined.change.expected, lateMs, sentMs);\n          return;\n        }",
   },
   {
     name: "cas: a clock that was set back is not noticed",
@@ -256,8 +257,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: fences do not follow the time",
     file: operation,
-    find: "stamp: BigInt(highMs) * 1_000n",
-    replace: "stamp: 0n",
+    find: "stamp = BigInt(highMs) * 1_000n",
+    replace: "stamp = 0n",
   },
   {
     name: "cas: what may not have been written is remembered as if it were",
@@ -308,5 +309,47 @@ export const mutants: readonly Mutant[] = [
     find: "      lane.known = knownFrom(current, lane.key);\n      this.#options.onRecord(lane.key, lane.known.record);",
     replace:
       "      const known = knownFrom(current, lane.key);\n      this.#cache.put(lane.key, known);\n      this.#options.onRecord(lane.key, known.record);",
+  },
+  {
+    name: "cas: a process does not end the claims that it keeps",
+    file: "src/stores/cas/own-claims.ts",
+    find: "      if (endsAtMs <= nowMs) this.#options.settle(entry.key).catch(() => {});\n",
+    replace: "",
+  },
+  {
+    name: "cas: more is promised than is proven of a keeper",
+    file: keeping,
+    find: "provenMs < answer.expiresInMs ? { ...answer, expiresInMs: provenMs } : answer",
+    replace: "answer",
+  },
+  {
+    name: "cas: a heartbeat asks for no sign of life",
+    file: keeping,
+    find: 'if (asked.verb === "renew") this.#fresh = true;',
+    replace: "",
+  },
+  {
+    name: "cas: claims of another process end by this one's clock",
+    file: keeping,
+    find: "      return nowMs + lifeMs;\n    }",
+    replace: "      return Math.min(claim.expiresAtMs, nowMs + lifeMs);\n    }",
+  },
+  {
+    name: "cas: what a former caller was promised through another process is forgotten",
+    file: keeping,
+    find: "      if (claim.promisedUntilMs !== 0) claim.promisedUntilMs = nowMs + lifeMs;\n",
+    replace: "",
+  },
+  {
+    name: "cas: nobody checks that the keepers of holders live",
+    file: keeping,
+    find: 'keeper !== "" && !this.#keepers.isOwn(keeper)) alive.add(keeper)',
+    replace: 'keeper === "") alive.add(keeper)',
+  },
+  {
+    name: "cas: a claim that is taken along to a longer life stays on its short-lived keeper",
+    file: keeping,
+    find: " || this.#keepers.lifeMs(claim.keeper) < lifeMs",
+    replace: "",
   },
 ];

@@ -186,7 +186,7 @@ describe("faultyStore", () => {
   }
 
   test("pushes are passed on, lost, delayed or repeated", async () => {
-    expect((await pushed(undefined)).told).toEqual([[{ key: "k", id: "b" }]]);
+    expect((await pushed(undefined)).told).toEqual([[{ key: "k", id: "b", fence: expect.any(BigInt) }]]);
     expect((await pushed({ lose: "request" })).told).toEqual([]);
     expect((await pushed({ lose: "reply" })).told).toEqual([]);
     const delayed = await pushed({ beforeMs: 30, afterMs: 20 });

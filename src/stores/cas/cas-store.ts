@@ -26,8 +26,10 @@ import {
 } from "../../core/index.ts";
 import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
 import { Flights } from "./flights.ts";
+import { Keeping } from "./keeping.ts";
 import type { Answer, Asked } from "./operation.ts";
-import { ServerTime } from "./server-time.ts";
+import { OwnTime } from "./own-time.ts";
+import { ServerTime, type TimeSource } from "./server-time.ts";
 import { Sweeper } from "./sweeper.ts";
 import { WakeUps } from "./wake-ups.ts";
 
@@ -87,10 +89,12 @@ class CasStore implements Store {
   readonly counts = true;
   readonly #driver: CasDriver;
   readonly #clock: Clock;
-  readonly #time: ServerTime;
+  readonly #time: TimeSource;
+  readonly #keeping: Keeping | undefined;
   readonly #flights: Flights;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
+  #isPrepared = false;
   #closing: Promise<void> | undefined;
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
@@ -103,7 +107,22 @@ class CasStore implements Store {
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
     const drift = checkDrift(options.clockDrift ?? 0.001);
-    this.#time = new ServerTime(drift, driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    const { keepers } = driver;
+    if (keepers === undefined) {
+      // Asked anew each time: a driver may know what its server can do only after its first use.
+      const maxAgeMs = () => (driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+      this.#time = new ServerTime(drift, maxAgeMs);
+    } else {
+      const time = new OwnTime(this.#clock, () => keepers.stamp(), MAX_SAMPLE_AGE_MS);
+      this.#time = time;
+      this.#keeping = new Keeping({
+        keepers,
+        clock: this.#clock,
+        nowMs: () => time.nowMs(this.#clock.monotonicMs()),
+        settle: (key) => this.#flights.ask(key, { verb: "settle" }),
+      });
+      keepers.onEnd((keeper) => this.#wakeUps.lookAgain((key) => this.#mayHang(key, keeper)));
+    }
     const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
     this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
     this.#wakeUps = new WakeUps({
@@ -115,6 +134,7 @@ class CasStore implements Store {
     });
     this.#flights = new Flights({
       driver,
+      prepare: () => this.#prepare(),
       clock: this.#clock,
       random: options.random ?? Math.random,
       time: this.#time,
@@ -122,6 +142,7 @@ class CasStore implements Store {
         maxWaiters: checkInteger("maxWaiters", options.maxWaiters ?? 1_000, 0, 1_000_000),
         maxRecordBytes: checkInteger("recordBytes", limits.recordBytes ?? MIB, 4_096, 1_024 * MIB),
         keepIdleMs,
+        keeping: this.#keeping,
         isLocal: (owner) => this.#wakeUps.isLocal(owner),
       },
       maxFlights: checkInteger("maxFlights", options.maxFlights ?? 4, 1, 64),
@@ -142,13 +163,27 @@ class CasStore implements Store {
     // A grant that is passed on before anybody listens would be noticed only at a heartbeat.
     const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
     if (ready !== undefined) await ready;
+    const kept = this.#driver.keepers?.ready(request.ttlMs);
+    if (kept !== undefined) await this.#flights.aside(() => kept);
     return this.#flights.ask(request.key, { verb: "acquire", request });
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
-    return Promise.all(refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })));
+    for (const { ttlMs } of refs) {
+      const kept = ttlMs === undefined ? undefined : this.#driver.keepers?.ready(ttlMs);
+      if (kept !== undefined) await this.#flights.aside(() => kept);
+    }
+    const settled = await Promise.allSettled(
+      refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })),
+    );
+    const failure = settled.find((each) => each.status === "rejected");
+    // One record that is damaged, or one flight of several that was lost, must not cost the leases of all others.
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.map((each) =>
+      each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
+    );
   }
 
   async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
@@ -165,6 +200,7 @@ class CasStore implements Store {
     const { reply, nowMs } = await this.#timed((): Promise<ReadReply> => this.#driver.read([key]));
     const stored = reply.records[0];
     const record = stored === undefined ? emptyRecord() : decodeRecord(stored.text, key);
+    await this.#show([{ key, record }], nowMs);
     return { keys: [describe(record, key, nowMs, maxClaims)] };
   }
 
@@ -180,12 +216,19 @@ class CasStore implements Store {
   async #close(): Promise<void> {
     this.#wakeUps.close();
     this.#sweeper.close();
+    this.#keeping?.close();
     await this.#flights.close(closedError(this.name));
     await this.#driver.close?.();
   }
 
   #checkOpen(): void {
     if (this.#closing !== undefined) throw closedError(this.name);
+  }
+
+  async #prepare(): Promise<void> {
+    if (this.#isPrepared) return;
+    await this.#driver.prepare?.();
+    this.#isPrepared = true;
   }
 
   /** Keeps in mind who waits here. */
@@ -211,19 +254,39 @@ class CasStore implements Store {
     const { reply, nowMs } = await this.#timed(
       (): Promise<ListReply> => this.#driver.list(prefix, cursor, limit),
     );
+    const records = reply.records.map(({ key, text }) => ({ key, record: decodeRecord(text, key) }));
+    await this.#show(records, nowMs);
     const keys: KeyStatus[] = [];
-    for (const { key, text } of reply.records) {
-      const status = describe(decodeRecord(text, key), key, nowMs, maxClaims);
+    for (const { key, record } of records) {
+      const status = describe(record, key, nowMs, maxClaims);
       if (status.heldCount + status.waitingCount > 0) keys.push(status);
     }
     const last = reply.records.at(-1);
     return reply.records.length < limit || last === undefined ? { keys } : { keys, cursor: last.key };
   }
 
+  /** Where claims hang on keepers, says when they end. */
+  async #show(records: readonly { readonly key: string; readonly record: LockRecord }[], nowMs: number) {
+    const keeping = this.#keeping;
+    if (keeping !== undefined) await this.#flights.aside(() => keeping.show(records, nowMs));
+  }
+
+  /** Whether a key that somebody waits for may come free, now that a keeper has ended; without a name: some of them. */
+  #mayHang(key: string, keeper: string | undefined): boolean {
+    const record = this.#flights.recordOf(key);
+    return (
+      keeper === undefined || record === undefined || record.held.some((claim) => claim.keeper === keeper)
+    );
+  }
+
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
-    const sentMs = this.#clock.monotonicMs();
-    const reply = await this.#flights.aside(ask);
+    let sentMs = 0;
+    const reply = await this.#flights.aside(async () => {
+      await this.#prepare();
+      sentMs = this.#clock.monotonicMs();
+      return ask();
+    });
     const receivedMs = this.#clock.monotonicMs();
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };

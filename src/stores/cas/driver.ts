@@ -26,7 +26,7 @@ export interface ListedRecord {
   readonly text: string;
 }
 
-/** A claim of another process that a change has granted. A hint: losing one costs time only. */
+/** A claim of another process that a change has granted. Losing one costs time only; one of a change not made, a lock. */
 export interface Wake {
   /** The client whose claim it is: the name that somebody may {@link CasDriver.listen} for. */
   readonly owner: string;
@@ -53,6 +53,54 @@ export interface Change {
   readonly dropped: readonly string[];
   /** To be passed on if the change is made, together with it or afterwards. */
   readonly wakes: readonly Wake[];
+  /** What the change takes for granted of keepers, where the driver has some. */
+  readonly keepers?: AssumedKeepers;
+}
+
+/**
+ * What was thought of keepers when a change was decided. Where any of it is not so, the change is not made, and answered with
+ * a conflict, or with `untimely` where the driver does not know the current record.
+ */
+export interface AssumedKeepers {
+  /** Those of this process that claims of the change hang on. They live, and the promises made on them are known. */
+  readonly own: readonly string[];
+  /** Whether the own ones have to show a sign of life that was asked for after the change was decided. */
+  readonly fresh: boolean;
+  /** Those of others that are taken to be alive, because claims that hold the key hang on them. */
+  readonly alive: readonly string[];
+  /** Those that have ended, because of which the change drops claims. */
+  readonly ended: readonly string[];
+}
+
+/**
+ * What keeps claims alive in a database without a clock: something of a process's own that the database ends when the process
+ * shows no sign of life for a while, as a lease of etcd. A process has a few, and many claims hang on each.
+ *
+ * A keeper that has ended never comes back. While it lives, its process alone decides when the claims that hang on it end,
+ * by its own clock. docs/decisions/0010-etcd-leases.md has the reasons, and the races.
+ */
+export interface Keepers {
+  /**
+   * Resolves when there is a keeper for claims of this ttl; undefined where there is one already. Rejects with
+   * `INVALID_ARGUMENT` where the database cannot keep so short a promise.
+   */
+  ready(ttlMs: number): Promise<void> | undefined;
+  /** The name of a keeper of this process that lives for so long after each sign of life. It need not be ready. */
+  forLife(lifeMs: number): string;
+  /** Whether it is this process's, and has not ended as far as this process knows. */
+  isOwn(keeper: string): boolean;
+  /** Whether it is known to have ended. */
+  hasEnded(keeper: string): boolean;
+  /** For how long it lives after a sign of life. */
+  lifeMs(keeper: string): number;
+  /** Until when, on the monotonic clock, one of this process's is proven to live. */
+  provenUntilMs(keeper: string): number;
+  /** Finds out which of them have ended, for whoever only looks. */
+  check(keepers: readonly string[]): Promise<void>;
+  /** A number that has only ever grown in this database, and grows by at least the most grants of one change with each change. */
+  stamp(): bigint;
+  /** Calls back when a keeper of others has ended, or, without a name, when some may have unnoticed. A hint. */
+  onEnd(listener: (keeper: string | undefined) => void): void;
 }
 
 /** Changes of different keys, decided at one moment. */
@@ -61,6 +109,8 @@ export interface SwapBatch {
   /** The server's time at which they may be made: not before, and not after. Whole milliseconds. */
   readonly earliestMs: number;
   readonly latestMs: number;
+  /** The stamp that the fences in it were made from, where the driver gives one. */
+  readonly stamp?: bigint;
 }
 
 export type ChangeResult =
@@ -103,7 +153,7 @@ export interface ListReply extends Timed {
 export interface DriverLimits {
   /** Changes in a batch, or keys in a read. Default 256. */
   readonly changes?: number;
-  /** Bytes of text in a batch, unless one record alone has more. Default 1 MiB. */
+  /** Bytes of text after which a batch takes no further change, so it may have one record more. Default 1 MiB. */
   readonly batchBytes?: number;
   /** Bytes of one record. Default 1 MiB. */
   readonly recordBytes?: number;
@@ -116,10 +166,22 @@ export interface CasDriver {
   readonly durability: Durability;
   /**
    * Whether `swap` compares the server's time with the batch's, atomically with the change. Without that, a change that is
-   * held up on its way, or that was decided by another server's clock, is made all the same.
+   * held up on its way, or that was decided by another server's clock, is made all the same. May be false until the first
+   * request has shown what the server can do.
    */
   readonly checksTime: boolean;
   readonly limits?: DriverLimits;
+  /**
+   * What has to be done before the first request, such as connecting and checking who is there. Called before that, and again
+   * until it has succeeded once. The server's time is known less exactly the longer the request takes that tells it; what is
+   * done here does not count.
+   */
+  prepare?(): Promise<void>;
+  /**
+   * What claims hang on in a database without a clock. Then `nowMs`, `keepUntilMs` and the window of a batch mean nothing to
+   * others, and each process goes by its own clock.
+   */
+  readonly keepers?: Keepers;
   /** Reads records; also none, for the time alone. Sees every change that was answered before it was asked. */
   read(keys: readonly string[]): Promise<ReadReply>;
   /** Makes each change whose key has the expected version. A conflict brings the current record along. */

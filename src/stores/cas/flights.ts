@@ -8,14 +8,9 @@
  * version, also where nothing is to be written, and whatever was computed from a wrong guess is computed again from the
  * record that the conflict brings along.
  */
-import {
-  type Clock,
-  HoldfastError,
-  type LockRecord,
-  StoreUnavailableError,
-  type Timer,
-} from "../../core/index.ts";
+import { type Clock, HoldfastError, type LockRecord, type Timer } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
+import { triedInVain, unanswered } from "./errors.ts";
 import { Lane } from "./lane.ts";
 import {
   type Answer,
@@ -27,13 +22,15 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import type { ServerTime, TimeBounds } from "./server-time.ts";
+import { lateness, type TimeBounds, type TimeSource } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
+  /** To be awaited before the first request, which is one that tells the time. */
+  readonly prepare: () => Promise<void>;
   readonly clock: Clock;
   readonly random: () => number;
-  readonly time: ServerTime;
+  readonly time: TimeSource;
   readonly combine: CombineOptions;
   readonly maxFlights: number;
   readonly maxChanges: number;
@@ -118,6 +115,11 @@ export class Flights {
     this.#cache.clear();
   }
 
+  /** What was last known of a key. */
+  recordOf(key: string): LockRecord | undefined {
+    return this.#cache.peek(key)?.record;
+  }
+
   #laneOf(key: string): Lane {
     const known = this.#lanes.get(key);
     if (known !== undefined) return known;
@@ -162,7 +164,7 @@ export class Flights {
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges), nowMs);
+      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges));
       else void this.#swap(this.#passengers(bounds), bounds, nowMs);
     }
   }
@@ -196,11 +198,16 @@ export class Flights {
   }
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
-  async #read(lanes: readonly Lane[], sentMs: number): Promise<void> {
-    const { driver, time, clock } = this.#options;
+  async #read(lanes: readonly Lane[]): Promise<void> {
+    const { driver, prepare, time, clock } = this.#options;
     const asked = lanes.map((lane) => ({ lane, operations: lane.takeOff() }));
+    let sentMs = 0;
     await this.#fly(
-      () => driver.read(lanes.map((lane) => lane.key)),
+      async () => {
+        await prepare();
+        sentMs = clock.monotonicMs();
+        return driver.read(lanes.map((lane) => lane.key));
+      },
       (reply) => {
         time.add(reply.nowMs, sentMs, clock.monotonicMs());
         for (const [index, { lane, operations }] of asked.entries()) {
@@ -221,7 +228,8 @@ export class Flights {
   async #swap(passengers: readonly Passenger[], bounds: TimeBounds, sentMs: number): Promise<void> {
     const { driver, flightMs } = this.#options;
     const changes = passengers.map(({ combined }) => combined.change);
-    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs };
+    const stamped = bounds.stamp === undefined ? {} : { stamp: bounds.stamp };
+    const batch = { changes, earliestMs: bounds.lowMs, latestMs: bounds.highMs + flightMs, ...stamped };
     await this.#fly(
       () => driver.swap(batch),
       (reply) => this.#arrive(passengers, reply, bounds, sentMs),
@@ -269,42 +277,43 @@ export class Flights {
     const { clock, flightMs, driver } = this.#options;
     return new Promise((resolve, reject) => {
       const timer = clock.setTimer(flightMs, () => {
-        const what = `The ${driver.name} store did not answer within ${flightMs} ms. Whether it did what was asked is unknown.`;
-        reject(new StoreUnavailableError(what));
+        reject(unanswered(driver.name, flightMs));
       });
       timer.keepAlive(true);
       const settle = () => timer.cancel();
-      const reply = callDriver(send);
+      // A driver that throws, instead of rejecting, has failed like any other.
+      const reply = (async () => send())();
       reply.then(settle, settle);
       reply.then(resolve, reject);
     });
   }
 
   #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
-    const { time, clock } = this.#options;
+    const { time, clock, driver } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = time.lateness(bounds.highMs, reply.nowMs, sentMs, nowMs);
+    const lateMs = driver.keepers === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
     for (const [index, passenger] of passengers.entries()) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], lateMs, nowMs - sentMs);
+      this.#conclude(passenger, reply.results[index], lateMs, sentMs);
     }
   }
 
-  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, tookMs: number): void {
+  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, sentMs: number): void {
     const { clock, random } = this.#options;
     const { lane, operations, combined } = passenger;
     const nowMs = clock.monotonicMs();
+    const tookMs = nowMs - sentMs;
     switch (result?.state) {
       case "swapped":
         lane.won(nowMs, tookMs, random());
-        this.#confirm(passenger, result.version, lateMs);
+        this.#confirm(passenger, result.version, lateMs, sentMs);
         if (combined.change.idle) this.#options.onIdle();
         return;
       case "same":
-        this.#confirm(passenger, combined.change.expected, lateMs);
+        this.#confirm(passenger, combined.change.expected, lateMs, sentMs);
         return;
       case "conflict":
         if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
@@ -327,20 +336,23 @@ export class Flights {
   }
 
   /** What was computed from the guess is true: the server has, or now has, what the guess said. */
-  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number): void {
+  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number, sentMs: number): void {
     const { outcomes, record, text } = combined;
     const known: Known = { version, text, record };
     this.#cache.put(lane.key, known);
-    for (const { operation, answer, error } of outcomes) {
-      if (error !== undefined) operation.reject(error);
-      else this.#answer(lane.key, operation, shortened(answer, lateMs), record);
+    const { keeping } = this.#options.combine;
+    keeping?.confirm(lane.key, record);
+    for (const { operation, answer, keeper, error } of outcomes) {
+      if (error !== undefined) {
+        operation.reject(error);
+        continue;
+      }
+      const given = shortened(answer, lateMs);
+      const proven = keeping === undefined ? given : keeping.proven(given, keeper, sentMs);
+      this.#options.onAnswer(lane.key, operation.asked, proven, record);
+      operation.resolve(proven);
     }
     this.#options.onRecord(lane.key, record);
-  }
-
-  #answer(key: string, { asked, resolve }: Operation, answer: Answer, record: LockRecord): void {
-    this.#options.onAnswer(key, asked, answer, record);
-    resolve(answer);
   }
 
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */
@@ -362,7 +374,7 @@ export class Flights {
     const sinceMs = clock.monotonicMs() - giveUpMs;
     const left = operations.filter((operation) => {
       if (operation.sinceMs > sinceMs) return true;
-      operation.reject(tiredOf(lane.key, driver.name, giveUpMs, why));
+      operation.reject(triedInVain(lane.key, driver.name, giveUpMs, why));
       return false;
     });
     lane.putBack(left);
@@ -377,16 +389,4 @@ export class Flights {
     timer.keepAlive(true);
     this.#timers.add(timer);
   }
-}
-
-function tiredOf(key: string, store: string, giveUpMs: number, why: string): StoreUnavailableError {
-  return new StoreUnavailableError(
-    `The ${store} store was asked about "${key}" for ${giveUpMs} ms without success: ${why}. Who holds it is unknown. Try again.`,
-    { key },
-  );
-}
-
-/** A driver that throws, instead of rejecting, has failed like any other. */
-async function callDriver<R>(send: () => Promise<R>): Promise<R> {
-  return send();
 }

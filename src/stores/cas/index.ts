@@ -1,9 +1,11 @@
 export { type CasStoreOptions, casStore } from "./cas-store.ts";
 export type {
+  AssumedKeepers,
   CasDriver,
   Change,
   ChangeResult,
   DriverLimits,
+  Keepers,
   ListedRecord,
   ListReply,
   OnWake,

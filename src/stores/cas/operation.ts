@@ -18,6 +18,7 @@ import {
   type Turn,
 } from "../../core/index.ts";
 import type { Change, Wake } from "./driver.ts";
+import type { Keeping } from "./keeping.ts";
 import type { Known } from "./record-cache.ts";
 import type { TimeBounds } from "./server-time.ts";
 
@@ -43,6 +44,8 @@ export interface Operation {
 export interface Outcome {
   readonly operation: Operation;
   readonly answer: Answer;
+  /** What the claim hangs on, where the driver has keepers. */
+  readonly keeper?: string | undefined;
   /** The record has no room for it. */
   readonly error?: HoldfastError;
 }
@@ -61,6 +64,8 @@ export interface CombineOptions {
   readonly maxRecordBytes: number;
   /** For how long a record outlives its last claim. */
   readonly keepIdleMs: number;
+  /** Present where claims hang on keepers. */
+  readonly keeping: Keeping | undefined;
   /** Whether an owner is told of grants in this process. */
   isLocal(owner: string): boolean;
 }
@@ -100,9 +105,10 @@ function applyAll(
   roomBytes: number,
 ): Combined {
   const { record } = known;
-  const { lowMs, highMs } = bounds;
+  const { lowMs, highMs, stamp = BigInt(highMs) * 1_000n } = bounds;
+  const kept = options.keeping?.begin(key, record, highMs);
   const dropped = expiredClaims(record, lowMs);
-  const turn: Turn = { nowMs: highMs, expiredMs: lowMs, stamp: BigInt(highMs) * 1_000n, granted: [] };
+  const turn: Turn = { nowMs: highMs, expiredMs: lowMs, stamp, granted: [] };
   const wakes: Wake[] = [];
   let leftBytes = roomBytes;
   const outcomes = operations.map((operation): Outcome => {
@@ -118,7 +124,9 @@ function applyAll(
       if (id !== answeredId && owner !== "" && !options.isLocal(owner)) wakes.push({ owner, id, fence });
     }
     turn.granted.length = 0;
-    return { operation, answer };
+    return kept === undefined
+      ? { operation, answer }
+      : { operation, answer, keeper: kept.keep(asked, answer) };
   });
   const idle = isIdle(record);
   const isNothing = idle && record.fence === 0n && known.text === undefined;
@@ -131,6 +139,7 @@ function applyAll(
     keepUntilMs: lastUseMs(record, highMs) + options.keepIdleMs,
     dropped,
     wakes,
+    ...(kept === undefined ? {} : { keepers: kept.assumed() }),
   };
   return { change, outcomes, record, text };
 }

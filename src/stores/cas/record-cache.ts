@@ -52,6 +52,10 @@ export class RecordCache {
     return { known: known ?? absent(), isGuess: known === undefined };
   }
 
+  peek(key: string): Known | undefined {
+    return this.#slots.get(key)?.known;
+  }
+
   put(key: string, known: Known): void {
     const slot = this.#slots.get(key);
     if (slot === undefined) {

@@ -16,6 +16,15 @@ export interface TimeBounds {
   readonly lowMs: number;
   /** Nor later than this. */
   readonly highMs: number;
+  /** What fences are made from, where that is not the time in microseconds. */
+  readonly stamp?: bigint;
+}
+
+/** Where `casStore` has the time from. */
+export interface TimeSource {
+  add(serverMs: number, sentMs: number, receivedMs: number): void;
+  reset(): void;
+  at(nowMs: number): TimeBounds | undefined;
 }
 
 interface Sample {
@@ -31,13 +40,22 @@ const TICK_MS = 1;
 const WIDE_MS = 250;
 const FRESH_MS = 1_000;
 
-export class ServerTime {
+/**
+ * By how much later than thought a life may have begun that was counted from the upper bound: the request was sent before
+ * the server read its clock, so what is left of that life by then is left to its owner, whatever the bounds were worth. They
+ * are worth nothing where this machine was suspended after the sample; else this is no more than the network's unevenness.
+ */
+export function lateness(highMs: number, serverMs: number): number {
+  return Math.max(0, Math.ceil(serverMs + TICK_MS - highMs));
+}
+
+export class ServerTime implements TimeSource {
   readonly #drift: number;
-  readonly #maxAgeMs: number;
+  readonly #maxAgeMs: () => number;
   #sample: Sample | undefined;
 
-  /** The drift is by how much, as a fraction, the rates of the two clocks may differ. */
-  constructor(drift: number, maxAgeMs: number) {
+  /** The drift is by how much, as a fraction, the rates of the two clocks may differ. How old a sample may be is asked each time. */
+  constructor(drift: number, maxAgeMs: () => number) {
     this.#drift = drift;
     this.#maxAgeMs = maxAgeMs;
   }
@@ -61,17 +79,8 @@ export class ServerTime {
     if (sample === undefined) return undefined;
     const ageMs = nowMs - sample.receivedMs;
     const { low, high } = this.#bounds(sample, nowMs);
-    if (ageMs > this.#maxAgeMs || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
+    if (ageMs > this.#maxAgeMs() || (ageMs > FRESH_MS && high - low > WIDE_MS)) return undefined;
     return { lowMs: Math.floor(low), highMs: Math.ceil(high) };
-  }
-
-  /**
-   * By how much the server's time was above the bounds at the moment of sending, as the reply shows; 0 while it was not.
-   * What was counted from the upper bound then ends earlier than was thought.
-   */
-  lateness(highMs: number, serverMs: number, sentMs: number, receivedMs: number): number {
-    const earliest = serverMs - (receivedMs - sentMs) * (1 + this.#drift);
-    return earliest > highMs ? Math.ceil(serverMs + TICK_MS - highMs) : 0;
   }
 
   #isBetter(known: Sample, next: Sample): boolean {

@@ -77,6 +77,7 @@ export class WakeUps {
   }
 
   listen(name: string, listener: GrantListener): Unsubscribe {
+    if (this.#closed) return () => {};
     const before = this.#owners.get(name);
     if (before !== undefined) this.#end(before);
     const owner: Owner = {
@@ -147,6 +148,14 @@ export class WakeUps {
       if (waiter === undefined) continue;
       this.forget(key, id);
       this.#tell(waiter.owner, { key, id, fence });
+    }
+  }
+
+  /** Looks again at once at the keys that somebody waits for here, if it may concern them. */
+  lookAgain(mayConcern: (key: string) => boolean): void {
+    for (const key of this.#waiters.keys()) {
+      // An outage is told to whoever asks for something, and heartbeats bring the rest.
+      if (mayConcern(key)) this.#options.lookAgain(key).catch(() => {});
     }
   }
 

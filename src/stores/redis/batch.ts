@@ -1,6 +1,6 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
-import type { GrantRef } from "../../core/index.ts";
+import { type GrantRef, StoreUnavailableError } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { foreignKey, mapError, replyCode } from "./errors.ts";
 import { SCRIPT } from "./script.ts";
@@ -94,6 +94,24 @@ export interface BatchOptions {
   onGranted(owner: string, ref: GrantRef): void;
 }
 
+/** Counts the calls of all stores of this process, so that no reply can be taken for another's. */
+let calls = 0;
+
+/**
+ * A client that loses count of the replies on a connection would hand a grant to a claim that was not granted. The script
+ * repeats the number of the call, so that this is noticed.
+ */
+function replyTo(number: string, reply: unknown): Reply {
+  if (Array.isArray(reply) && String(reply[0]) === number) {
+    const rest = new Reply(reply);
+    rest.next();
+    return rest;
+  }
+  throw new StoreUnavailableError(
+    "The Redis client handed out the reply to another command. What became of this one is unknown. Update the client, or report it.",
+  );
+}
+
 export class Batch {
   readonly #options: BatchOptions;
   #pending: Operation[] = [];
@@ -149,7 +167,8 @@ export class Batch {
   async #send(batch: readonly Operation[]): Promise<void> {
     this.#flights++;
     try {
-      const reply = new Reply((await this.#call(this.#words(batch))) as unknown[]);
+      const number = String(++calls);
+      const reply = replyTo(number, await this.#call(this.#words(batch, number)));
       for (const operation of batch) this.#settle(operation, reply);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
@@ -173,7 +192,7 @@ export class Batch {
   }
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */
-  #words(batch: readonly Operation[]): string[] {
+  #words(batch: readonly Operation[], number: string): string[] {
     const { partition, channelPrefix, maxWaiters } = this.#options;
     const asked = new Places();
     // Joined at once: a text that grows piece by piece is put together again, at a multiple of the cost, to be sent.
@@ -184,7 +203,7 @@ export class Batch {
     }
     const owners = this.#options.owners();
     const where = ["1", `${partition}:fence`];
-    const fixed = [owners, String(maxWaiters), partition, channelPrefix, String(this.#mark)];
+    const fixed = [owners, String(maxWaiters), partition, channelPrefix, String(this.#mark), number];
     return [...where, ...fixed, pieces.join(""), ...asked.texts];
   }
 
@@ -202,7 +221,7 @@ export class Batch {
 }
 
 /** How many arguments of the script come before what the operations ask for. */
-const FIXED_ARGUMENTS = 6;
+const FIXED_ARGUMENTS = 7;
 
 /** The place of what is not asked for. */
 const NOWHERE = "00";

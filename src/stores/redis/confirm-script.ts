@@ -14,20 +14,30 @@ import { mapError, replyCode } from "./errors.ts";
  * ARGV[3]   the fence that this server gave it
  * ARGV[4]   the agreed fence
  * ARGV[5]   the agreed time of the grant
+ * ARGV[6]   who proposes it, or nothing where it is known to be in force
  *
  * Replies 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
  * and writes records in the two forms that \`script.ts\` describes.
  */
 const SCRIPT = `
-local TOKEN, FENCE, ACQUIRED, EXPIRES = 2, 11, 12, 13
+local TOKEN, FENCE, ACQUIRED, EXPIRES, AGREED_BY = 2, 11, 12, 13, 15
+local JOINED = '*'
 local LONE = 104
 local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local by = ARGV[6]
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
 local function is_that_grant(held_token, held_fence, expires)
   return held_token == token and expires > now and (held_fence == own or held_fence == fence)
+end
+
+-- Whose the fence is from now on; nil where it is somebody else's, who may have handed it out.
+local function agreed_by(held_by, held_fence)
+  if by == '' then return JOINED end
+  if not held_by or held_by == '' or held_by == by then return by end
+  return held_fence == fence and JOINED or nil
 end
 
 if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
@@ -36,16 +46,22 @@ if not text then return 0 end
 
 if string.byte(text) == LONE then
   local held_fence, _, expires = struct.unpack('<ddd', text, 2)
-  local held_id, held_token = string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n', 26)
+  local held_id, held_token, terms, held_by =
+    string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
   if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return 0 end
-  call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. string.sub(text, 26), 'KEEPTTL')
+  local whose = agreed_by(held_by, held_fence)
+  if not whose then return 0 end
+  local rest = table.concat({ id, token, terms, whose }, '\\n')
+  call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest, 'KEEPTTL')
   return 1
 end
 
 local packed = call('HGET', KEYS[3], id)
 local claim = packed and cmsgpack.unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
-claim[FENCE], claim[ACQUIRED] = fence, acquired
+local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
+if not whose then return 0 end
+claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
 call('HSET', KEYS[3], id, cmsgpack.pack(claim))
 local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
 call('SET', KEYS[2], 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires), 'KEEPTTL')
@@ -63,7 +79,14 @@ export async function confirmGrant(
 ): Promise<boolean> {
   const fenceKey = `${partition}:fence`;
   const keys = [fenceKey, `${partition}${LOCK}${ref.key}`, `${partition}:claims:${ref.key}`];
-  const args = [ref.id, ref.token ?? "", `${own}`, `${agreed.fence}`, `${agreed.acquiredAtMs}`];
+  const args = [
+    ref.id,
+    ref.token ?? "",
+    `${own}`,
+    `${agreed.fence}`,
+    `${agreed.acquiredAtMs}`,
+    agreed.by ?? "",
+  ];
   const rest = ["3", ...keys, ...args];
   try {
     return (await connection.send(fenceKey, "EVALSHA", [SHA, ...rest])) === 1;

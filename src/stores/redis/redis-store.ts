@@ -71,6 +71,11 @@ class RedisStore implements QuorumMember {
   readonly #wakeUps: WakeUps;
   readonly #hello: Hello;
   readonly #terms = new Terms();
+  /**
+   * Requests that wait until their owner listens, by claim. What releases one must not overtake it: where a majority of
+   * servers has answered, a claim may be over before it was asked for here, and would then stay.
+   */
+  readonly #heldBack = new Map<string, Promise<void>>();
   #closed = false;
 
   constructor(connection: Connection, options: RedisStoreOptions) {
@@ -104,8 +109,14 @@ class RedisStore implements QuorumMember {
     checkRequest(request);
     // A grant that is published before anybody listens would be noticed only at a heartbeat.
     const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
-    if (ready !== undefined) await ready;
     const { key, id, token, wait } = request;
+    if (ready !== undefined) {
+      const claim = `${nameOf(id, token)}\n${key}`;
+      this.#heldBack.set(claim, ready);
+      // What releases it waits for the same, and goes on after this.
+      await ready;
+      if (this.#heldBack.get(claim) === ready) this.#heldBack.delete(claim);
+    }
     const terms = this.#terms.textOf(request);
     const verb = wait ? ACQUIRE : TRY;
     return this.#noted(key, await this.#ask(verb, key, nameOf(id, token), terms, acquireAnswer));
@@ -165,7 +176,8 @@ class RedisStore implements QuorumMember {
     this.#wakeUps.close();
   }
 
-  #release({ key, id, token }: ClaimRef): Promise<boolean> {
+  async #release({ key, id, token }: ClaimRef): Promise<boolean> {
+    if (this.#heldBack.size > 0) await this.#heldBack.get(`${nameOf(id, token)}\n${key}`);
     return this.#ask(RELEASE, key, nameOf(id, token), undefined, wasReleased);
   }
 

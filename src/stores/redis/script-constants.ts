@@ -21,6 +21,7 @@ const constants: Readonly<Record<string, number | string>> = {
   ACQUIRED: 12,
   EXPIRES: 13,
   PROMISED: 14,
+  AGREED_BY: 15,
   /** The owner in terms. */
   OWNER_TERM: 5,
   /** A token that nobody has. */

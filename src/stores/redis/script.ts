@@ -10,20 +10,21 @@ import { withConstants } from "./script-constants.ts";
  * ARGV[3]      the beginning of the partition's keys, up to and with their hash tag
  * ARGV[4]      the beginning of the channels that other owners listen to
  * ARGV[5]      the highest fence that this client has seen: what the server has lost of its own, it may get back from here
- * ARGV[6]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
+ * ARGV[6]      the number of this call
+ * ARGV[7]      the operations, one after the other. Each is its verb, a digit; three numbers, of two characters each: the
  *              place in ARGV of what it asks for, the length of the lock's key and that of the claim's name; the key;
  *              and the name, which is the claim's id, a line break and its token. The verbs, and what they ask for:
  *                1 acquire, 5 try   terms
  *                2 renew            a ttl
  *                3 release          nothing, and an administrator's has no token
  *                4 look             how many claims to show; no name
- * ARGV[7..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
+ * ARGV[8..]    what the operations ask for, once where it is the same. Terms are JSON, [ttlMs, weight, limit, priority,
  *              owner, info, application]; a limit of 0 is none, because not every client reads integers near 2^53 exactly
  *
  * The operations are neither JSON nor an argument each, because taking those apart costs as much as all the rest.
  *
- * Replies one list: what each operation came to, one after the other, and then the grants to the owners of ARGV[1], each
- * as the number of an operation on the key, owner, id and fence. What an operation comes to:
+ * Replies one list: the number of the call; what each operation came to, one after the other; and the grants to the owners
+ * of ARGV[1], each as the number of an operation on the key, owner, id and fence. What an operation comes to:
  *   1, fence, acquiredAtMs, expiresInMs   held
  *   2, expiresInMs, retryInMs, fence      waiting; the fence of the latest grant
  *   3, reason                             refused: 1 contended, 2 queue full, 3 id reused
@@ -34,7 +35,8 @@ import { withConstants } from "./script-constants.ts";
  *   a list                                look: fence, heldCount, heldWeight, waitingCount, held, waiting; claims as lists
  *
  * A lock key is a string in one of two forms. Held by one claim alone, it is that claim: "h", three numbers (fence,
- * time of the grant, expiry), its name, a line break and its terms; and most operations are two commands. Otherwise it
+ * time of the grant, expiry), its name, a line break and its terms, and where several servers agreed upon the fence another
+ * line with who proposed it (`confirm-script.ts` has the rules); and most operations are two commands. Otherwise it
  * says that the record is spread over a hash of claims and sorted sets by expiry, limit and turn, of which each operation
  * touches O(log n): "s" and four numbers (fence, arrivals, weight of the held, last expiry). A record that was spread
  * stays so until nobody has or wants the key, so a lone holder is one that was never taken over.
@@ -73,11 +75,11 @@ local function lone_text(fence, acquired, expires, name, terms)
   return 'h' .. struct.pack('<ddd', fence, acquired, expires) .. name .. '\\n' .. terms
 end
 
--- The id, the token and the terms of a lone claim.
+-- The id, the token and the terms of a lone claim, and who proposed its fence, if anybody did.
 local function read_lone(text)
-  local id, token, terms_text = match(text, '^([^\\n]*)\\n([^\\n]*)\\n(.*)$', 26)
+  local id, token, terms_text, agreed_by = match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
   if not id then error('not the text of a lock') end
-  return id, token, terms_text
+  return id, token, terms_text, agreed_by ~= '' and agreed_by or nil
 end
 
 -- The rules in full, for records with several claims. They are made when first needed: to make them costs as much as
@@ -144,7 +146,7 @@ local function make_rules()
 
   local function stamp(record, claim)
     record.fence = next_fence(record.fence)
-    claim[FENCE], claim[ACQUIRED] = record.fence, now
+    claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = record.fence, now, nil
   end
 
   local function grant_head(record)
@@ -301,11 +303,11 @@ local function make_rules()
     local text = call('GET', record.lock_key)
     if text and byte(text) == LONE then
       local fence, acquired, expires = struct.unpack('<ddd', text, 2)
-      local id, token, terms_text = read_lone(text)
+      local id, token, terms_text, agreed_by = read_lone(text)
       local terms = terms_of(terms_text)
       record.fence, record.arrivals = fence, 1
       record.lone = { id, token, terms[2], terms[3], terms[4], terms[1], terms[5], terms[6], terms[7],
-        0, fence, acquired, expires, 0 }
+        0, fence, acquired, expires, 0, agreed_by }
     elseif text then
       record.fence, record.arrivals, record.weight, record.last = struct.unpack('<dddd', text, 2)
     end
@@ -402,7 +404,7 @@ local function apply_alone(key, verb, name, asks)
     call('DEL', key)
     return 1
   end
-  local id, token, terms_text = read_lone(text)
+  local id, token, terms_text, agreed_by = read_lone(text)
   if not named then
     local asked_id, asked_token = match(name, '^([^\\n]*)\\n(.*)$')
     if id ~= asked_id then return nothing end
@@ -416,7 +418,8 @@ local function apply_alone(key, verb, name, asks)
   local until_ms = now + (asks or match(terms_text, '^%[(%d+)'))
   if until_ms > expires then
     expires = until_ms
-    call('SET', key, lone_text(fence, acquired, expires, id .. '\\n' .. token, terms_text), 'PX', expires - now + 1000)
+    local rest = agreed_by and terms_text .. '\\n' .. agreed_by or terms_text
+    call('SET', key, lone_text(fence, acquired, expires, id .. '\\n' .. token, rest), 'PX', expires - now + 1000)
   end
   return 1, fence, acquired, expires - now
 end
@@ -436,16 +439,8 @@ end
 
 -- A server that cannot write says so at the first write, before anything is done: then nothing is. But one key that is
 -- not a lock must not keep the batch from being finished, when other locks have been changed already.
-local function failed(key, problem)
-  local text = type(problem) == 'table' and problem.err or tostring(problem)
-  local code = match(text, '^@?user_script: ?%d+: %-?(%u%u+) ') or match(text, '^%-?(%u%u+) ')
-  if code and code ~= 'WRONGTYPE' then error(problem, 0) end
-  if rules then rules.give_up(key) end
-  return -1, text
-end
-
-local reply, size = {}, 0
-local operations, at, n = ARGV[6], 1, 0
+local reply, size = { ARGV[6] }, 1
+local operations, at, n = ARGV[7], 1, 0
 while at <= #operations do
   local verb, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
   local key_ends = at + 6 + number(key1, key2)
@@ -453,7 +448,17 @@ while at <= #operations do
   local key, name = sub(operations, at + 7, key_ends), sub(operations, key_ends + 1, name_ends)
   n, at = n + 1, name_ends + 1
   local ok, first, second, third, fourth = pcall(apply, n, verb - ZERO, key, name, ARGV[number(asks1, asks2)])
-  if not ok then first, second = failed(key, first) end
+  if not ok then
+    -- Versions differ in whether they raise a table or a text, and where in the text the code stands.
+    local text = type(first) == 'table' and first.err or tostring(first)
+    text = string.gsub(text, '^@?user_script: ?%d+: ', '')
+    text = string.gsub(text, '^%-', '')
+    local code = match(text, '^(%u%u+) ')
+    -- Raised once more, the code would stand behind another one.
+    if code and code ~= 'WRONGTYPE' then return redis.error_reply(text) end
+    if rules then rules.give_up(key) end
+    first, second = -1, text
+  end
   reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = first, second, third, fourth
   size = size + (fourth and 4 or third and 3 or second and 2 or 1)
 end

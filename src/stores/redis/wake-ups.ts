@@ -110,7 +110,10 @@ export class WakeUps {
 
   #subscribe(owner: Owner, settle: () => void): void {
     owner.subscription = this.#connection.listen(`${this.#channelPrefix}${owner.name}`, {
-      onMessage: (message) => owner.listener([readMessage(message)]),
+      onMessage: (message) => {
+        // A client that shares its connection goes on handing messages out until the server has confirmed the end.
+        if (this.#owners.get(owner.name) === owner) owner.listener([readMessage(message)]);
+      },
       onListening: () => {
         owner.failures = 0;
         settle();

@@ -5,6 +5,9 @@
 import { randomUUID } from "node:crypto";
 import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../core/index.ts";
 
+/** How often the time away doubles. */
+const MAX_DOUBLINGS = 4;
+
 /** One claim, as it is spread over the nodes. */
 export class Bid {
   readonly token: string | undefined;
@@ -46,6 +49,11 @@ export class Bid {
   constructor(token: string | undefined, nodes: number) {
     this.token = token;
     this.tokens = Array.from({ length: nodes }, () => token);
+  }
+
+  /** How much longer than at first it stays away, and waits for the rest, after it gave way a few times. */
+  get patience(): number {
+    return 2 ** Math.min(this.yields, MAX_DOUBLINGS);
   }
 
   /** Gives the claim another token at a node, and returns the former one for the release. */

@@ -15,12 +15,25 @@ import {
 import { answerOf } from "./ballot.ts";
 import type { Bid } from "./bids.ts";
 import { type Nodes, refAt } from "./nodes.ts";
-import { grantOf, heldBy, type NodeAnswers, nodesIn, nodesWith, nthLargest, nthSmallest } from "./tally.ts";
+import {
+  grantOf,
+  heldBy,
+  isTaken,
+  leads,
+  type NodeAnswers,
+  nodesIn,
+  nodesWith,
+  nthLargest,
+  nthSmallest,
+  ownFence,
+} from "./tally.ts";
 
 export interface ClaimsOptions {
   readonly nodes: Nodes;
   readonly clockDrift: number;
   readonly backoffMs: number;
+  /** By what the nodes know this store object. */
+  readonly name: string;
   random(): number;
   /** Told that a node holds a waiting claim, where no push of the node's says so. */
   onGranted(owner: string, ref: ClaimRef, node: number): void;
@@ -29,8 +42,8 @@ export interface ClaimsOptions {
 /** How much longer the holder of the first node waits for the rest before it gives way, too. */
 const LEADER_PATIENCE = 8;
 
-/** How often the time away doubles. */
-const MAX_DOUBLINGS = 4;
+/** How often an agreement is tried. Each attempt but the first knows what others have proposed meanwhile. */
+const AGREE_ATTEMPTS = 5;
 
 /** One call about one claim: what was known when it was sent, and what came back. */
 export interface Hearing {
@@ -41,6 +54,8 @@ export interface Hearing {
   /** The bid's clock when it was sent. */
   readonly startedAt: number;
   readonly sentMs: number;
+  /** The nodes that are believed to hold the claim. What they answer is waited for. */
+  readonly awaited: readonly number[];
   answers: NodeAnswers;
   /** What came after the others had decided. */
   readonly late: NodeAnswers;
@@ -58,6 +73,7 @@ export class Claims {
   }
 
   begin(ref: ClaimRef, bid: Bid): Hearing {
+    const awaited = [...new Set([...bid.pushed, ...bid.heldOn])];
     bid.pushed.clear();
     const sentMs = this.#nodes.clock.monotonicMs();
     return {
@@ -66,6 +82,7 @@ export class Claims {
       tokens: [...bid.tokens],
       startedAt: ++bid.clock,
       sentMs,
+      awaited,
       answers: [],
       late: [],
       proven: false,
@@ -73,11 +90,14 @@ export class Claims {
   }
 
   /** Whether the nodes that have not answered yet cannot change what comes of it. */
-  isDecided(bid: Bid, answers: NodeAnswers, out: number): boolean {
+  isDecided({ bid, awaited }: Hearing, answers: NodeAnswers, out: number): boolean {
     const { majority } = this.#nodes;
     const held = nodesIn(answers, "held");
-    if (held.length + out < majority)
-      return answers.filter((answer) => answer !== undefined).length >= majority;
+    if (held.length + out < majority) {
+      // The claim waits. But whether it stands in the way of others meanwhile is known to the nodes that hold it.
+      const answered = answers.filter((answer) => answer !== undefined).length;
+      return answered >= majority && awaited.every((node) => answers[node] !== undefined);
+    }
     if (bid.grant !== undefined) return nodesWith(answers, bid.grant).length >= majority;
     if (held.length < majority) return false;
     // Asked for elsewhere, it has a grant already. Only some of these nodes may know that one.
@@ -132,8 +152,8 @@ export class Claims {
     const { ref, bid, tokens } = hearing;
     const { majority } = this.#nodes;
     let confirmed = await this.#confirm(hearing);
-    if (confirmed.length < majority) {
-      // Another instance may have been faster with a grant of its own. Then that one is in force.
+    for (let attempt = 2; attempt <= AGREE_ATTEMPTS && confirmed.length < majority; attempt++) {
+      // Another instance may have been faster with a grant of its own. Then that one is in force, or about to be.
       const votes = await this.#nodes.poll(this.#nodes.all, (member, node) =>
         member.renew([refAt(ref, tokens[node])]).then(([answer]) => answer),
       );
@@ -154,19 +174,22 @@ export class Claims {
     return answer;
   }
 
-  /** Writes the grant to all nodes that hold the claim, waits for a majority, and returns those that have it. */
+  /**
+   * Writes the grant to all nodes that hold the claim, waits for a majority, and returns those that have it. Also to those
+   * that have it already: whoever proposed it there could still take it back.
+   */
   async #confirm({ ref, bid, tokens, answers }: Hearing): Promise<readonly number[]> {
-    const { majority } = this.#nodes;
-    const grant = grantOf(answers, majority);
-    const agreeing = nodesWith(answers, grant);
-    const asked = nodesIn(answers, "held").filter((node) => !agreeing.includes(node));
+    const { majority, members } = this.#nodes;
+    const asked = nodesIn(answers, "held");
+    // One node by itself has nobody to agree with.
+    if (members.length === 1) return asked;
+    const grant = { ...grantOf(answers, majority), by: this.#options.name };
     const votes = await this.#nodes.poll(
       asked,
       (member, node) => member.confirm(refAt(ref, tokens[node]), ownFence(answers, node), grant),
-      (cast) => agreeing.length + cast.filter((vote) => answerOf(vote) === true).length >= majority,
+      (cast) => cast.filter((vote) => answerOf(vote) === true).length >= majority,
     );
-    const confirmed = asked.filter((node) => answerOf(votes[node]) === true);
-    return [...agreeing, ...confirmed].filter((node) => tokens[node] === bid.tokens[node]);
+    return asked.filter((node) => answerOf(votes[node]) === true && tokens[node] === bid.tokens[node]);
   }
 
   /** The claim waits. A minority hold that has lasted too long is given up, so that somebody can have a majority. */
@@ -253,10 +276,18 @@ export class Claims {
       void this.#nodes.release(ref, new Map([[node, token]]));
     } else if (answer.state === "held") {
       this.#putRight(ref, bid, node, answer.fence);
-      // The node has said so in its answer, and will not push it. Unknown, this hold could be in others' way for long.
-      const owner = bid.grant === undefined ? bid.request?.owner : undefined;
-      if (owner !== undefined) this.#options.onGranted(owner, { key: ref.key, id: ref.id }, node);
+      this.#tell(ref, bid, node);
     }
+  }
+
+  /**
+   * The node has said in its answer that it holds the claim, and will not push it (again). If nobody knew of this hold,
+   * it would be in the way of others until the next heartbeat.
+   */
+  #tell(ref: ClaimRef, bid: Bid, node: number): void {
+    if (bid.heldOn.has(node) || bid.pushed.has(node)) return;
+    const owner = bid.grant === undefined ? bid.request?.owner : undefined;
+    if (owner !== undefined) this.#options.onGranted(owner, { key: ref.key, id: ref.id }, node);
   }
 
   /** A heartbeat was answered when the other nodes had decided. What it tells is put right all the same. */
@@ -266,22 +297,27 @@ export class Claims {
     hearing.late[node] = answer;
     const queued = bid.grant === undefined && bid.request?.wait === true && !bid.away.has(node);
     if (hearing.proven || queued) this.#repair(hearing, node);
+    // The push that made the client ask may have been about this very node.
+    if (answer?.state === "held") this.#tell(hearing.ref, bid, node);
   }
 
   /** Brings a node to where the majority is. Nobody waits for that. */
   #repair({ ref, bid, answers, late }: Hearing, node: number): void {
     const answer = answers[node] ?? late[node];
-    if (answer?.state === "held") this.#putRight(ref, bid, node, answer.fence);
+    if (answer?.state === "held") this.#putRight(ref, bid, node, answer.fence, true);
     else if (answer?.state === "gone" && answer.takenOverBy === undefined) this.#repopulate(ref, bid, node);
   }
 
-  #putRight(ref: ClaimRef, bid: Bid, node: number, own: bigint): void {
+  /** Brings the grant to a node as a proposal, or, where a majority is known to have it, as the one in force. */
+  #putRight(ref: ClaimRef, bid: Bid, node: number, own: bigint, inForce = false): void {
     const { grant } = bid;
     if (grant === undefined) bid.unconfirmed.set(node, own);
     if (grant === undefined || own === grant.fence || bid.repairing.has(node)) return;
     const token = bid.tokens[node];
     this.#inBackground(bid, node, async () => {
-      await this.#nodes.poll([node], (member) => member.confirm(refAt(ref, token), own, grant));
+      await this.#nodes.poll([node], (member) =>
+        member.confirm(refAt(ref, token), own, inForce ? grant : { ...grant, by: this.#options.name }),
+      );
     });
   }
 
@@ -325,12 +361,12 @@ export class Claims {
   }
 
   #yieldAtMs({ bid, answers }: Hearing): number {
-    const patience = leads(answers) ? LEADER_PATIENCE * doubled(bid.yields) : 1;
+    const patience = leads(answers) ? LEADER_PATIENCE * bid.patience : 1;
     return (bid.minoritySinceMs ?? 0) + this.#options.backoffMs * bid.jitter * patience;
   }
 
   #giveWay({ ref, bid, answers }: Hearing, held: readonly number[], nowMs: number): void {
-    bid.returnAtMs = nowMs + this.#options.backoffMs * (1 + this.#options.random()) * doubled(bid.yields);
+    bid.returnAtMs = nowMs + this.#options.backoffMs * (1 + this.#options.random()) * bid.patience;
     bid.yields++;
     bid.minoritySinceMs = undefined;
     for (const node of held) {
@@ -357,22 +393,4 @@ export class Claims {
       fence: known.reduce((highest, { fence }) => (fence > highest ? fence : highest), 0n),
     };
   }
-}
-
-/** Whether the claim holds the first node that answered. Of those who hold a minority each, that one goes on. */
-function leads(answers: NodeAnswers): boolean {
-  return answers.find((answer) => answer !== undefined)?.state === "held";
-}
-
-function doubled(times: number): number {
-  return 2 ** Math.min(times, MAX_DOUBLINGS);
-}
-
-function isTaken(answers: NodeAnswers, node: number): boolean {
-  const answer = answers[node];
-  return answer?.state === "gone" && answer.takenOverBy !== undefined;
-}
-
-function ownFence(answers: NodeAnswers, node: number): bigint {
-  return heldBy(answers, node)?.fence ?? 0n;
 }

@@ -29,8 +29,9 @@ export class MergedView {
   }
 
   /**
-   * Goes through the nodes one after the other. A key is shown at the first node that has it, so it is shown once; one
-   * that only a silent minority has may be missing.
+   * Goes through the nodes one after the other. A key is shown at the last node that has it, so it is shown once. Not at
+   * the first: a claim may reach that one when it has been gone through already. One that only a silent minority has
+   * may be missing, and one whose last node loses it in the middle of the listing.
    */
   async #page(query: ByPrefix): Promise<LookPage> {
     const { node, failed, inner } = this.#readCursor(query.cursor);
@@ -46,7 +47,7 @@ export class MergedView {
     const views = await Promise.all(found.map(({ key }) => this.#views(key, query.maxClaims)));
     for (const [index, { key }] of found.entries()) {
       const viewsOfKey = views[index] ?? [];
-      if (viewsOfKey.slice(0, node).some((view) => view !== undefined && isBusy(view))) continue;
+      if (viewsOfKey.slice(node + 1).some((view) => view !== undefined && isBusy(view))) continue;
       const status = this.#merge(key, query.maxClaims, viewsOfKey);
       if (isBusy(status)) keys.push(status);
     }

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import {
   type AcquireAnswer,
   type ClaimRef,
@@ -89,6 +90,7 @@ class QuorumStore implements Store {
       nodes: this.#nodes,
       clockDrift,
       backoffMs,
+      name: randomBytes(9).toString("base64url"),
       random,
       onGranted: (owner, ref, node) => this.#pushes.tell(owner, [ref], node),
     });
@@ -108,7 +110,7 @@ class QuorumStore implements Store {
     const votes = await this.#nodes.poll(
       this.#nodes.all,
       (member, node) => member.acquire({ ...request, token: hearing.tokens[node] ?? request.token }),
-      (cast, out) => this.#claims.isDecided(bid, cast.map(answerOf), out),
+      (cast, out) => this.#claims.isDecided(hearing, cast.map(answerOf), out),
       (node, answer) => this.#claims.late(hearing, node, answer),
     );
     const answers = votes.map(answerOf);
@@ -132,7 +134,7 @@ class QuorumStore implements Store {
       (member, node) =>
         member.renew(hearings.map((hearing, index) => renewRefAt(hearing, refs, index, node))),
       (cast, out) =>
-        hearings.every(({ bid }, index) => this.#claims.isDecided(bid, answersTo(cast, index), out)),
+        hearings.every((hearing, index) => this.#claims.isDecided(hearing, answersTo(cast, index), out)),
       (node, answers) => {
         for (const [index, hearing] of hearings.entries()) {
           this.#claims.renewedLate(hearing, node, heardOf(answers[index]));

@@ -25,16 +25,16 @@ export function nodesWith(answers: NodeAnswers, grant: AgreedGrant): number[] {
 }
 
 /**
- * The grant to agree upon: the one that a majority has agreed upon already, or else one above the highest. Any majority
- * of holds includes a node that had confirmed the fence before it gave this claim its own, so the highest is above that
- * one. And none of the nodes has given this one by itself, so a node shows by it that it has confirmed.
+ * The grant to agree upon: the one that a majority has agreed upon already, or else the highest. Any majority of holds
+ * includes a node that had confirmed the fence before it gave this claim its own, so the highest is above that one. And
+ * whoever else agrees about this claim at the same time, and hears of the highest, proposes the same.
  */
 export function grantOf(answers: NodeAnswers, majority: number): AgreedGrant {
   const held = answers.filter((answer): answer is HeldAnswer => answer?.state === "held");
   const agreed = held.find(({ fence }) => held.filter((other) => other.fence === fence).length >= majority);
   if (agreed !== undefined) return { fence: agreed.fence, acquiredAtMs: agreed.acquiredAtMs };
   const highest = held.reduce((a, b) => (b.fence > a.fence ? b : a));
-  return { fence: highest.fence + 1n, acquiredAtMs: highest.acquiredAtMs };
+  return { fence: highest.fence, acquiredAtMs: highest.acquiredAtMs };
 }
 
 /** The nth largest; 0 where there are fewer. What n nodes promise at least. */
@@ -46,4 +46,18 @@ export function nthLargest(values: readonly number[], n: number): number {
 export function nthSmallest(values: readonly number[], n: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(n, sorted.length) - 1] ?? 0;
+}
+
+/** Whether the claim holds the first node that answered. Of those who hold a minority each, that one goes on. */
+export function leads(answers: NodeAnswers): boolean {
+  return answers.find((answer) => answer !== undefined)?.state === "held";
+}
+
+export function isTaken(answers: NodeAnswers, node: number): boolean {
+  const answer = answers[node];
+  return answer?.state === "gone" && answer.takenOverBy !== undefined;
+}
+
+export function ownFence(answers: NodeAnswers, node: number): bigint {
+  return heldBy(answers, node)?.fence ?? 0n;
 }

@@ -231,7 +231,7 @@ export function clientLeases(test: DefineTest): void {
     const store = faultyStore(trial.store, () => (cut ? { error: refused } : undefined));
     const warnings: HoldfastWarning[] = [];
     const locks = trial.client(store, {
-      requestTimeoutMs: trial.ms(5),
+      requestTimeoutMs: trial.ms(SHORT),
       onWarning: (warning) => warnings.push(warning),
     });
     const lock = locks.mutex(trial.key(), { ttlMs: trial.ms(SHORT), renew: false });

@@ -37,7 +37,8 @@ export function looking(test: DefineTest): void {
       },
     );
     for (const claim of [...status.held, ...status.waiting]) {
-      assert.ok(claim.expiresInMs > 0 && claim.expiresInMs <= claim.ttlMs);
+      // Two processes may know the store's time only within bounds, and then do not agree to the millisecond.
+      assert.ok(claim.expiresInMs > 0 && claim.expiresInMs <= claim.ttlMs + trial.ms(SHORT));
     }
   });
 

@@ -160,8 +160,8 @@ export function queueing(test: DefineTest): void {
     await trial.hold(trial.mutex(key, { ttlMs: trial.ms(SHORT) }));
     const head = trial.mutex(key);
     const { retryInMs, expiresInMs } = await trial.wait(head);
-    // A tick more: a store may know its own time only within bounds.
-    assert.ok(retryInMs >= 0 && retryInMs <= trial.ms(SHORT + 1), `retryInMs is ${retryInMs}`);
+    // More than the ttl, where a store knows its own time only within bounds: those of two slow round trips.
+    assert.ok(retryInMs >= 0 && retryInMs <= trial.ms(2 * SHORT), `retryInMs is ${retryInMs}`);
     assert.ok(expiresInMs > 0 && expiresInMs <= head.ttlMs, `expiresInMs is ${expiresInMs}`);
     // A tick more: stores may round.
     await trial.sleep(retryInMs / trial.ms(1) + 1);

@@ -113,6 +113,20 @@ test("cas: a record that cannot be read fails its own key, is left as it is, and
   for (const [key, text] of Object.entries(texts)) expect(scene.database.rows.get(key)?.text).toBe(text);
 });
 
+test("cas: a heartbeat that fails for one key is answered for the others", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  const requests = [attempt("good", "a"), attempt("damaged", "a")];
+  for (const request of requests) await a.store.acquire(request);
+  const damaged = { version: ++scene.database.versions, text: "{", idle: false, keepUntilMs: 1e15 };
+  scene.database.rows.set("damaged", damaged);
+  expect(await a.store.renew(requests)).toMatchObject([
+    { state: "held" },
+    { state: "failed", error: { code: "STORE_FAILURE", key: "damaged" } },
+  ]);
+  await expect(a.store.renew(requests.slice(1))).rejects.toMatchObject({ code: "STORE_FAILURE" });
+});
+
 test("cas: one change that the database refuses fails alone", async () => {
   const scene = createScene();
   const a = scene.process({

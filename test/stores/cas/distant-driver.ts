@@ -46,8 +46,11 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
   return {
     name: near.name,
     durability: near.durability,
-    checksTime: near.checksTime,
+    get checksTime() {
+      return near.checksTime;
+    },
     ...(near.limits === undefined ? {} : { limits: near.limits }),
+    ...(near.prepare === undefined ? {} : { prepare: near.prepare.bind(near) }),
     read: (keys) => travel("read", () => near.read(keys)),
     swap: (batch) => travel("swap", () => near.swap(batch), batch),
     list: (prefix, after, limit) => travel("list", () => near.list(prefix, after, limit)),

@@ -1,4 +1,5 @@
 /** What lock cycles cost, in requests to the database. */
+import type { CasDriver } from "holdfast/cas";
 import { expect, test } from "vitest";
 import { attempt, createScene, type Process, wait } from "./scene.ts";
 
@@ -95,4 +96,21 @@ test("cas: a key is in one flight at a time, and a batch has a bound", async () 
   expect(new Set(flying).size).toBe(flying.length);
   await scene.soon(Promise.all([...calls, ...more]));
   expect(Math.max(...a.requests.map(({ batch }) => batch?.changes.length ?? 0))).toBe(256);
+});
+
+test("cas: a driver that has found out that its server checks the time need not ask for it as often", async () => {
+  const scene = createScene();
+  let checksTime = false;
+  const wrap = (driver: CasDriver): CasDriver => ({
+    ...driver,
+    get checksTime() {
+      return checksTime;
+    },
+  });
+  const a = await warm(scene.process({ wrap }));
+  await scene.clock.advance(10_000);
+  expect(await requestsOf(a, () => a.store.acquire(attempt("k", "a")))).toBe("read swap");
+  checksTime = true;
+  await scene.clock.advance(10_000);
+  expect(await requestsOf(a, () => a.store.acquire(attempt("l", "a")))).toBe("swap");
 });

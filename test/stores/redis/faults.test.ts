@@ -23,7 +23,7 @@ import {
   startRedisCluster,
   startRedisSentinels,
 } from "../../engines/redis-topologies.ts";
-import { Workers } from "./workers.ts";
+import { type Participant, Workers } from "../workers.ts";
 
 const ttlMs = 1_500;
 /** A heartbeat, the claim of whoever held last, and what a busy machine and reconnecting take. */
@@ -31,7 +31,10 @@ const soonMs = ttlMs / 3 + ttlMs + 3_000;
 
 /** One worker for each client library and version. */
 function connectsTo<T>(clients: Readonly<Record<string, (to: T) => Promise<Connected>>>, to: T) {
-  return Object.values(clients).map((connect) => () => connect(to));
+  return Object.values(clients).map((connect) => async (): Promise<Participant> => {
+    const { client, end } = await connect(to);
+    return { store: redisStore(client, { partitions: 1 }), end };
+  });
 }
 
 async function started<T extends { stop(): Promise<void> }>(
@@ -73,9 +76,9 @@ async function follow(deposed: RedisServer, replicas: readonly RedisServer[]): P
 }
 
 /** Holds a lock whose grant a failover loses. Both the holder and the next one have to make the best of it. */
-async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<Connected>) {
+async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<Participant>) {
   const connected = await connect();
-  const locks = createLocks(redisStore(connected.client, { partitions: 1 }), { onWarning: () => {} });
+  const locks = createLocks(connected.store, { onWarning: () => {} });
   context.onTestFinished(async () => {
     await locks.close();
     connected.end();
@@ -83,9 +86,9 @@ async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<C
   const lease = await locks.mutex("doomed", { ttlMs: 30_000 }).acquire();
   return {
     /** Somebody else gets the lock, with a higher fence, and the holder is told at its next heartbeat. */
-    async isSuperseded(by: () => Promise<Connected>) {
+    async isSuperseded(by: () => Promise<Participant>) {
       const other = await by();
-      const others = createLocks(redisStore(other.client, { partitions: 1 }), { requestTimeoutMs: 15_000 });
+      const others = createLocks(other.store, { requestTimeoutMs: 15_000 });
       context.onTestFinished(async () => {
         await others.close();
         other.end();

@@ -1,11 +1,12 @@
 import { once } from "node:events";
-import { type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
+import { type ClaimRef, type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
 import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
+import { clusterClients } from "../../engines/redis-clients.ts";
 import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
 
 const request: ClaimRequest = {
@@ -72,7 +73,8 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     expect(await calls()).toBe(before);
   });
 
-  test("waiters queue up in the order in which they asked, whoever listens first", async () => {
+  /** A store whose subscriptions for owners called "first" begin when the test says so. */
+  function slowToListen(keyPrefix: string) {
     let listen = () => {};
     const listening = new Promise<void>((resolve) => {
       listen = resolve;
@@ -87,11 +89,16 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
         });
       },
     });
-    const store = redisStore(late, { keyPrefix: "turns" });
+    const store = redisStore(late, { keyPrefix });
     onTestFinished(async () => {
       await store.close();
       late.disconnect();
     });
+    return { store, listen };
+  }
+
+  test("waiters queue up in the order in which they asked, whoever listens first", async () => {
+    const { store, listen } = slowToListen("turns");
     await store.acquire(request);
     const asked = ["first", "second"].map((owner) => {
       store.onGrant(owner, () => {});
@@ -107,6 +114,20 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     await Promise.all(asked);
     const [status] = (await store.look({ key: request.key, maxClaims: 10 })).keys;
     expect(status?.waiting.map(({ id }) => id)).toEqual(["first", "second"]);
+  });
+
+  test("a release does not overtake the request that it ends", async () => {
+    const { store, listen } = slowToListen("overtaking");
+    store.onGrant("first", () => {});
+    const waiter = { ...request, owner: "first", wait: true };
+    const asked = store.acquire(waiter);
+    const released = store.release([waiter]);
+    for (let trip = 0; trip < 20; trip++) await client.ping();
+    listen();
+    expect(await asked).toMatchObject({ state: "held" });
+    expect(await released).toEqual([true]);
+    const [status] = (await store.look({ key: request.key, maxClaims: 10 })).keys;
+    expect(status).toMatchObject({ heldCount: 0, waitingCount: 0 });
   });
 
   test("keys of another kind under the prefix are told, with the remedy", async () => {
@@ -196,6 +217,46 @@ describe.skipIf(!canRunRedis())("redis: at first use of a cluster", () => {
       "held",
     ]);
   });
+});
+
+describe.skipIf(!canRunRedis())("redis: a client that shares its connection for subscriptions", () => {
+  let cluster: RedisCluster;
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+  }, 60_000);
+
+  afterAll(() => cluster?.stop());
+
+  test.each(Object.entries(clusterClients))(
+    "%s: hands nothing to a listener that has left",
+    async (_, connect) => {
+      const { client, end } = await connect(cluster);
+      const store = redisStore(client);
+      const told: ClaimRef[] = [];
+      const leave = store.onGrant("owner", (refs) => told.push(...refs));
+      const publisher = new Redis(cluster.masters[0]!.port, "127.0.0.1");
+      onTestFinished(async () => {
+        await store.close();
+        publisher.disconnect();
+        end();
+      });
+      const publish = () => publisher.publish("holdfast:wake:owner", '["key","id","1"]');
+      await until("it listens", async () => {
+        await publish();
+        return told.length > 0;
+      });
+      const before = told.length;
+      void publish();
+      // By then the message has arrived, and nobody has read it yet.
+      const endMs = performance.now() + 100;
+      while (performance.now() < endMs);
+      leave();
+      await publish();
+      for (let trip = 0; trip < 20; trip++) await publisher.ping();
+      expect(told.length).toBe(before);
+    },
+  );
 });
 
 describe("redis: what is wrong before any use", () => {

@@ -1,5 +1,5 @@
 /** Members take over the grant that was agreed upon, in memory and in Redis alike. */
-import { memoryStore, type QuorumMember } from "holdfast";
+import { type AgreedGrant, memoryStore, type QuorumMember } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -53,6 +53,47 @@ for (const [name, open] of Object.entries(members)) {
         expect(next.state === "held" && next.fence > agreed.fence).toBe(true);
         await store.release(claims);
         expect(await store.confirm(claim, answer.fence, agreed)).toBe(false);
+      });
+    }
+
+    for (const readers of [1, 20]) {
+      test(`lets nobody replace what somebody else has proposed, among ${readers}`, async () => {
+        const store = open();
+        const key = `${name}-proposed-${readers}`;
+        const claims = Array.from({ length: readers }, () => requests.reader(key, { ttlMs: 60_000 }));
+        const answers = await Promise.all(claims.map((claim) => store.acquire(claim)));
+        const [claim, answer] = [claims.at(-1), answers.at(-1)];
+        if (claim === undefined || answer?.state !== "held") throw new Error("It is not held.");
+        const proposal = (nth: number, by: string) => ({
+          fence: answer.fence + BigInt(nth),
+          acquiredAtMs: 7,
+          by,
+        });
+        let fence = answer.fence;
+        const confirms = async (agreed: AgreedGrant) => {
+          // A heartbeat in between must not make anybody forget.
+          const [renewed] = await store.renew([claim]);
+          expect(renewed).toMatchObject({ state: "held", fence });
+          const confirmed = await store.confirm(claim, fence, agreed);
+          if (confirmed) fence = agreed.fence;
+          return confirmed;
+        };
+
+        expect(await confirms(proposal(1_000, "one"))).toBe(true);
+        expect(await confirms(proposal(2_000, "two"))).toBe(false);
+        // Whoever has proposed it can think better of it, as long as nobody else has joined in.
+        expect(await confirms(proposal(3_000, "one"))).toBe(true);
+        expect(await confirms(proposal(3_000, "two"))).toBe(true);
+        expect(await confirms(proposal(4_000, "one"))).toBe(false);
+        expect(await confirms(proposal(4_000, "two"))).toBe(false);
+        // But what is in force is put in its place.
+        expect(await confirms({ fence: answer.fence + 5_000n, acquiredAtMs: 8 })).toBe(true);
+        expect(await confirms(proposal(6_000, "two"))).toBe(false);
+        // Taken over by another caller, it is another grant.
+        const taken = await store.acquire({ ...claim, token: "another" });
+        if (taken.state !== "held") throw new Error("It is not held.");
+        const again = { fence: taken.fence + 1n, acquiredAtMs: 9, by: "two" };
+        expect(await store.confirm({ ...claim, token: "another" }, taken.fence, again)).toBe(true);
       });
     }
 

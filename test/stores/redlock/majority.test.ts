@@ -306,3 +306,25 @@ function pick(answer: object): object {
   const { fence, acquiredAtMs } = answer as { fence: bigint; acquiredAtMs: number };
   return { fence, acquiredAtMs };
 }
+
+describe("quorum: a listing", () => {
+  test("shows a key that reaches the first node only when that has been gone through", async () => {
+    const cluster = new Cluster(3);
+    const store = cluster.store({}, (node, { verb }) =>
+      verb === "acquire" && node === 0 ? { beforeMs: 50 } : undefined,
+    );
+    const request = cluster.mutex("key");
+    expect(await cluster.until(store.acquire(request))).toMatchObject({ state: "held" });
+    const shown: string[] = [];
+    let cursor: string | undefined;
+    do {
+      const query = { prefix: "", limit: 10, maxClaims: 1 };
+      const page = await store.look(cursor === undefined ? query : { ...query, cursor });
+      shown.push(...page.keys.map(({ key }) => key));
+      cursor = page.cursor;
+      await cluster.clock.advance(100);
+    } while (cursor !== undefined);
+    expect(await cluster.atAll("key")).toEqual(["h", "h", "h"]);
+    expect(shown).toEqual(["key"]);
+  });
+});

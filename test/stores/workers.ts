@@ -1,12 +1,19 @@
-/** Workers that take turns at one lock while Redis is being tormented, and what must be true of them all the while. */
+/** Workers that take turns at one lock while its store is being tormented, and what must be true of them all the while. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks, HoldfastError, type Locks } from "holdfast";
-import { redisStore } from "holdfast/redis";
+import { type Clock, createLocks, HoldfastError, type Locks, type Store, systemClock } from "holdfast";
 import { expect } from "vitest";
-import type { Connected } from "../../engines/redis-clients.ts";
+
+/** A store with a connection of its own, as another process would have it. */
+export interface Participant {
+  readonly store: Store;
+  /** The clock of its machine. Default: this machine's. */
+  readonly clock?: Clock;
+  /** Ends the connection, after the store was closed. */
+  end(): unknown;
+}
 
 export interface WorkersOptions {
-  readonly connects: readonly (() => Promise<Connected>)[];
+  readonly connects: readonly (() => Promise<Participant>)[];
   readonly ttlMs: number;
   /** How long each holds the lock. */
   readonly holdMs?: number;
@@ -26,7 +33,7 @@ export class Workers {
   /** The leases in the order in which they were learnt of. */
   readonly #grants: Grant[] = [];
   readonly #holdMs: number;
-  readonly #connected: Connected[] = [];
+  readonly #participants: Participant[] = [];
   readonly #locks: Locks[] = [];
   readonly #turns: number[] = [];
   readonly #loops: Promise<void>[] = [];
@@ -53,9 +60,10 @@ export class Workers {
   /** Adds workers, and waits until all have had a turn. */
   async join(connects: WorkersOptions["connects"]): Promise<void> {
     for (const connect of connects) {
-      const connected = await connect();
-      this.#connected.push(connected);
-      this.#locks.push(createLocks(redisStore(connected.client, { partitions: 1 }), { onWarning: () => {} }));
+      const participant = await connect();
+      this.#participants.push(participant);
+      const clock = participant.clock ?? systemClock;
+      this.#locks.push(createLocks(participant.store, { onWarning: () => {}, clock }));
     }
     for (const index of this.#locks.keys()) {
       if (this.#turns[index] !== undefined) continue;
@@ -79,7 +87,7 @@ export class Workers {
     this.#stopped = true;
     await Promise.all(this.#loops);
     await Promise.all(this.#locks.map((locks) => locks.close()));
-    for (const { end } of this.#connected) end();
+    for (const participant of this.#participants) await participant.end();
     expect(this.#unexpected).toEqual([]);
     expect(this.#mostHeld, "holders at a time in the store").toBe(1);
     expect(this.#grants.length).toBeGreaterThan(this.#locks.length);
@@ -90,10 +98,14 @@ export class Workers {
     }
   }
 
+  /** The fences in the order in which they were learnt of. */
+  get fences(): readonly bigint[] {
+    return this.#grants.map(({ fence }) => fence);
+  }
+
   /** The highest fence so far. */
   get highest(): bigint {
-    const fences = this.#grants.map(({ fence }) => fence).sort((a, b) => (a < b ? -1 : 1));
-    return fences.at(-1) ?? 0n;
+    return this.fences.toSorted((a, b) => (a < b ? -1 : 1)).at(-1) ?? 0n;
   }
 
   async #watch(): Promise<void> {

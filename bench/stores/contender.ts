@@ -1,0 +1,24 @@
+/** What the suite of the stores compares: a database with Holdfast over it, and what people use there without it. */
+import type { Store } from "holdfast";
+
+/** Waits for a key. Resolves to what gives it back. */
+export type Peer = (key: string) => Promise<() => Promise<void>>;
+
+export interface OpenContender {
+  /** A store with connections of its own. */
+  newStore(): Promise<Store>;
+  /** How many requests all stores have sent so far, where they go to a server. */
+  roundTrips?(): number;
+  readonly peers: Readonly<Record<string, Peer>>;
+  /** By which other processes open the same store, if they can. */
+  readonly url: string | undefined;
+  /** How many connections the server has open, where others need one for each lock. */
+  connections?(): Promise<number>;
+  close(): Promise<void>;
+}
+
+export interface StoreContender {
+  readonly name: string;
+  /** Starts a fresh engine. */
+  open(): Promise<OpenContender>;
+}

@@ -1,0 +1,83 @@
+/** PostgreSQL: the store against advisory locks of a session, which is what people take without a library. */
+import type { Store } from "holdfast";
+import { migratePostgres, type PostgresClient, postgresStore } from "holdfast/postgres";
+import { Client, Pool, type PoolClient } from "pg";
+import { startPostgres } from "../../test/engines/postgres.ts";
+import type { Peer, StoreContender } from "./contender.ts";
+
+/** What a pool of an application has, and what one of advisory locks needs: each lock keeps a connection to itself. */
+const STORE_CONNECTIONS = 10;
+const PEER_CONNECTIONS = 50;
+
+export const postgres: StoreContender = {
+  name: "PostgreSQL",
+  async open() {
+    const server = await startPostgres({ settings: { max_connections: "200" } });
+    const connect = (max: number) => new Pool({ connectionString: server.url, max });
+    const peerPool = connect(PEER_CONNECTIONS);
+    const pools = [peerPool];
+    const stores: Store[] = [];
+    let roundTrips = 0;
+    await migratePostgres(peerPool);
+    return {
+      async newStore() {
+        const pool = connect(STORE_CONNECTIONS);
+        pools.push(pool);
+        const counted: PostgresClient = {
+          query(text, values) {
+            roundTrips++;
+            return pool.query(text, values);
+          },
+        };
+        const store = postgresStore(counted, { listener: () => listenerOf(server.url) });
+        stores.push(store);
+        return store;
+      },
+      roundTrips: () => roundTrips,
+      url: server.url,
+      async connections() {
+        const { rows } = await peerPool.query<{ count: string }>(
+          "select count(*) from pg_stat_activity where backend_type = 'client backend'",
+        );
+        return Number(rows[0]?.count);
+      },
+      peers: {
+        "advisory locks": (key) => advisoryLock(peerPool, key),
+        "advisory tries": (key) => advisoryTry(peerPool, key),
+      },
+      async close() {
+        await Promise.all(stores.map((store) => store.close()));
+        await Promise.all(pools.map((pool) => pool.end()));
+        await server.stop();
+      },
+    };
+  },
+};
+
+async function listenerOf(url: string): Promise<Client> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  return client;
+}
+
+/** Waits inside the server. The connection is the lock, so it is taken for as long as the lock is. */
+const advisoryLock: (pool: Pool, key: string) => ReturnType<Peer> = async (pool, key) => {
+  const session = await pool.connect();
+  await session.query("select pg_advisory_lock(hashtextextended($1, 0))", [key]);
+  return () => unlock(session, key);
+};
+
+/** Does not wait: a key that is taken is an error. */
+const advisoryTry: (pool: Pool, key: string) => ReturnType<Peer> = async (pool, key) => {
+  const session = await pool.connect();
+  const sql = "select pg_try_advisory_lock(hashtextextended($1, 0)) as locked";
+  const { rows } = await session.query<{ locked: boolean }>(sql, [key]);
+  if (rows[0]?.locked === true) return () => unlock(session, key);
+  session.release();
+  throw new Error(`${key} is taken.`);
+};
+
+async function unlock(session: PoolClient, key: string): Promise<void> {
+  await session.query("select pg_advisory_unlock(hashtextextended($1, 0))", [key]);
+  session.release();
+}

@@ -1,0 +1,1 @@
+export { openStore, storeSchemes } from "./open-store.ts";

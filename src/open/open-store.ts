@@ -1,0 +1,169 @@
+/**
+ * Stores by URL, for programs that are told where locks are kept: the command line and the server. An application that
+ * has a database client of its own passes that to the store instead.
+ */
+import { HoldfastError, invalid, type Store } from "../core/index.ts";
+
+/** Opens the client that a URL names, and a store over it. */
+type Open = (url: string) => Promise<Opened>;
+
+interface Opened {
+  readonly store: Store;
+  /** Ends the client, after the store was closed. */
+  end(): unknown;
+}
+
+const openers: Readonly<Record<string, Open>> = {
+  "memory:": openMemory,
+  "file:": openFile,
+  "redis:": openRedis,
+  "rediss:": openRedis,
+  "postgres:": openPostgres,
+  "postgresql:": openPostgres,
+  "mysql:": openMysql,
+  "mariadb:": openMysql,
+  "mongodb:": openMongodb,
+  "mongodb+srv:": openMongodb,
+  "etcd:": openEtcd,
+  "etcds:": openEtcd,
+};
+
+/** What a URL may begin with. */
+export const storeSchemes: readonly string[] = Object.keys(openers);
+
+/**
+ * Opens a store by its URL. Its client is imported when it is needed, and closed with the store. Tables are made where they
+ * are missing.
+ *
+ * @example
+ * const locks = createLocks(await openStore("redis://localhost:6379"));
+ */
+export async function openStore(url: string): Promise<Store> {
+  if (typeof url !== "string") throw invalid("url must be a string, such as redis://localhost:6379.");
+  const scheme = /^[a-z+]+:/.exec(url)?.[0] ?? "";
+  const open = openers[scheme];
+  if (open === undefined) {
+    // Not the URL itself: it may contain a password.
+    const problem = scheme === "" ? "does not begin with a scheme" : `begins with ${JSON.stringify(scheme)}`;
+    throw invalid(`url must begin with one of ${storeSchemes.join(", ")}, and this one ${problem}.`);
+  }
+  return closingClient(await open(url));
+}
+
+/** The store itself, but for one thing: closing it also ends the client, which nobody else knows of. */
+function closingClient({ store, end }: Opened): Store {
+  const close = store.close.bind(store);
+  let closed: Promise<void> | undefined;
+  store.close = () => {
+    closed ??= close().finally(end);
+    return closed;
+  };
+  return store;
+}
+
+async function openMemory(url: string): Promise<Opened> {
+  if (url !== "memory:") throw invalid(`url must be "memory:" without anything after it, not "${url}".`);
+  const { memoryStore } = await import("../stores/memory/index.ts");
+  return { store: memoryStore(), end: () => {} };
+}
+
+async function openFile(url: string): Promise<Opened> {
+  const path = decodeURIComponent(url.slice("file:".length).replace(/^\/\/(?=\/)/, ""));
+  if (path === "") throw invalid('url must name a folder after "file:", such as file:./locks.');
+  const { fileStore } = await import("../stores/file/index.ts");
+  return { store: fileStore(path), end: () => {} };
+}
+
+/** Several hosts are the nodes of a cluster: redis://one:6379,two:6379. */
+async function openRedis(url: string): Promise<Opened> {
+  const { Redis, Cluster } = await load("ioredis", "redis:", () => import("ioredis"));
+  const { redisStore } = await import("../stores/redis/index.ts");
+  const hosts = hostsOf(url);
+  const client =
+    hosts.length === 1
+      ? new Redis(url)
+      : new Cluster(
+          hosts.map(({ host, port }) => ({ host, port: port ?? 6_379 })),
+          { redisOptions: clusterOptions(url) },
+        );
+  // Every call says what went wrong; without a listener the client would print it as well.
+  client.on("error", () => {});
+  return { store: redisStore(client), end: () => client.disconnect() };
+}
+
+function clusterOptions(url: string): { username?: string; password?: string; tls?: object } {
+  const { username, password } = credentialsOf(url);
+  return {
+    ...(username === "" ? {} : { username }),
+    ...(password === "" ? {} : { password }),
+    ...(url.startsWith("rediss:") ? { tls: {} } : {}),
+  };
+}
+
+async function openPostgres(url: string): Promise<Opened> {
+  const { Pool } = (await load("pg", "postgres:", () => import("pg"))).default;
+  const { postgresStore } = await import("../stores/postgres/index.ts");
+  const pool = new Pool({ connectionString: url });
+  pool.on("error", () => {});
+  return { store: postgresStore(pool, { autoMigrate: true }), end: () => pool.end() };
+}
+
+async function openMysql(url: string): Promise<Opened> {
+  const { createPool } = await load("mysql2", "mysql:", () => import("mysql2/promise"));
+  const { mysqlStore } = await import("../stores/mysql/index.ts");
+  const pool = createPool(url.replace(/^mariadb:/, "mysql:"));
+  return { store: mysqlStore(pool, { autoMigrate: true }), end: () => pool.end() };
+}
+
+async function openMongodb(url: string): Promise<Opened> {
+  const { MongoClient } = await load("mongodb", "mongodb:", () => import("mongodb"));
+  const { mongodbStore } = await import("../stores/mongodb/index.ts");
+  const client = new MongoClient(url);
+  // The database of the URL, or "test" if it names none.
+  return { store: mongodbStore(client.db()), end: () => client.close() };
+}
+
+async function openEtcd(url: string): Promise<Opened> {
+  const { Etcd3 } = await load("etcd3", "etcd:", () => import("etcd3"));
+  const { etcdStore } = await import("../stores/etcd/index.ts");
+  const protocol = url.startsWith("etcds:") ? "https" : "http";
+  const hosts = hostsOf(url).map(({ host, port }) => `${protocol}://${host}:${port ?? 2_379}`);
+  const { username, password } = credentialsOf(url);
+  const client = new Etcd3(username === "" ? { hosts } : { hosts, auth: { username, password } });
+  return { store: etcdStore(client), end: () => client.close() };
+}
+
+interface Host {
+  readonly host: string;
+  readonly port: number | undefined;
+}
+
+/** The hosts of a URL, of which there may be several with commas between them. */
+function hostsOf(url: string): readonly Host[] {
+  const authority = /^[a-z+]+:\/\/(?:[^/?#]*@)?([^/?#]*)/.exec(url)?.[1] ?? "";
+  return authority.split(",").map((text) => {
+    const [, host = "", port] = /^(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?$/.exec(text) ?? [];
+    if (host === "")
+      throw invalid("url must name a host, such as redis://localhost:6379 or etcd://one:2379,two:2379.");
+    return { host: host.replace(/^\[|\]$/g, ""), port: port === undefined ? undefined : Number(port) };
+  });
+}
+
+function credentialsOf(url: string): { username: string; password: string } {
+  const [, username = "", password = ""] = /^[a-z+]+:\/\/([^:/?#@]*)(?::([^/?#@]*))?@/.exec(url) ?? [];
+  return { username: decodeURIComponent(username), password: decodeURIComponent(password) };
+}
+
+/** Imports a client, and says how to get it where it is missing. */
+async function load<T>(name: string, scheme: string, importIt: () => Promise<T>): Promise<T> {
+  try {
+    return await importIt();
+  } catch (cause) {
+    if ((cause as { code?: unknown }).code !== "ERR_MODULE_NOT_FOUND") throw cause;
+    throw new HoldfastError(
+      "UNSUPPORTED",
+      `A ${scheme} store needs the package ${name}, which is not installed here: npm install ${name}`,
+      { cause },
+    );
+  }
+}

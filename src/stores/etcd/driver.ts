@@ -1,0 +1,225 @@
+/** etcd, as `casStore` sees it. */
+import { type Clock, HoldfastError } from "../../core/index.ts";
+import type {
+  CasDriver,
+  DriverLimits,
+  ListedRecord,
+  ListReply,
+  OnWake,
+  ReadReply,
+  SwapBatch,
+  SwapReply,
+} from "../cas/index.ts";
+import type { EtcdClient, EtcdKeyValue, EtcdTxnResponse } from "./client.ts";
+import { Connection } from "./connection.ts";
+import { isOfClass } from "./errors.ts";
+import { after, endOf, Keys } from "./keys.ts";
+import type { Lease } from "./lease.ts";
+import { Leases } from "./leases.ts";
+import { get, getKey } from "./requests.ts";
+import { INNER_OPERATIONS, LOOKED_AT, SwapRequest, storedRecord, untimely } from "./swap-request.ts";
+import { Sweeping } from "./sweeping.ts";
+import { WakeLease } from "./wake-lease.ts";
+import { Watching } from "./watching.ts";
+
+export interface EtcdDriverOptions {
+  readonly client: EtcdClient;
+  readonly prefix: string;
+  readonly maxTxnOps: number;
+  /** How long `casStore` waits for an answer. The driver gives up a little earlier, so that it knows what it has to doubt. */
+  readonly flightMs: number;
+  readonly keepIdleMs: number;
+  readonly clockDrift: number;
+  readonly clock: Clock;
+}
+
+/** Records in one request of a listing. The client takes no answer of more than 4 MiB. */
+const LISTED_AT_ONCE = 100;
+/** How often a sign of life is repeated because the leader has changed since. */
+const PROOFS = 3;
+
+const KIB = 1_024;
+
+export class EtcdDriver implements CasDriver {
+  readonly name = "etcd";
+  readonly durability = "quorum";
+  readonly checksTime = false;
+  readonly limits: DriverLimits;
+  readonly keepers: Leases;
+  readonly #connection: Connection;
+  readonly #keys: Keys;
+  readonly #clock: Clock;
+  readonly #watching: Watching;
+  readonly #wakeLease: WakeLease;
+  readonly #sweeping: Sweeping;
+  readonly #offsetMs: number;
+  #watchesLeases: Promise<unknown> | undefined;
+
+  constructor(options: EtcdDriverOptions) {
+    const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock } = options;
+    const changes = maxTxnOps - INNER_OPERATIONS - LOOKED_AT;
+    // etcd takes requests of up to 1.5 MiB, and a batch may have one record more than it should.
+    this.limits = { changes, batchBytes: 512 * KIB, recordBytes: 512 * KIB };
+    this.#clock = clock;
+    this.#offsetMs = clock.wallMs() - clock.monotonicMs();
+    this.#keys = new Keys(prefix);
+    this.#connection = new Connection(client, this.#keys, clock, 0.9 * flightMs);
+    this.keepers = new Leases(this.#connection, clockDrift);
+    this.#watching = new Watching(this.#connection, () => this.keepers.missed());
+    this.#wakeLease = new WakeLease(this.#connection);
+    this.#sweeping = new Sweeping(this.#connection, { keepIdleMs, atOnce: changes });
+  }
+
+  async read(keys: readonly string[]): Promise<ReadReply> {
+    await this.#connection.greet();
+    // At least one look, or etcd would answer without having asked a majority.
+    const looks =
+      keys.length === 0 ? [getKey(this.#keys.swept)] : keys.map((key) => get(this.#keys.record(key)));
+    const { responses } = await this.#connection.txn({ success: looks });
+    const records = keys.map((_, index) => storedRecord(responses[index]?.response_range.kvs[0]));
+    return { records, nowMs: this.#nowMs() };
+  }
+
+  async swap(batch: SwapBatch): Promise<SwapReply> {
+    const { changes, stamp = this.keepers.stamp() } = batch;
+    const decidedMs = this.#clock.monotonicMs();
+    // Before anything is awaited: one that ends meanwhile is not among the living any more, and must be found to have ended.
+    const leases = this.keepers.own(changes.flatMap(({ keepers }) => keepers?.own ?? []));
+    const fresh = this.keepers.own(changes.flatMap(({ keepers }) => (keepers?.fresh ? keepers.own : [])));
+    await this.#connection.greet();
+    await this.keepers.settleDoubts();
+    await this.#prepare(leases, fresh);
+    if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
+    const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
+    const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
+    const swap = new SwapRequest(changes, context);
+    const response = await this.#send(swap, leases);
+    if (response === undefined) return this.#reply(untimely(changes));
+    const { results, ended, doubted } = swap.outcome(response);
+    for (const name of ended) this.keepers.end(name);
+    this.keepers.doubtEnds(doubted);
+    if (results.some(({ state }, index) => state === "swapped" && changes[index]?.idle))
+      this.#sweeping.expect();
+    await this.#prove(leases, (lease) => !fresh.includes(lease) || lease.isProvenSince(decidedMs));
+    return this.#reply(results);
+  }
+
+  /** Starts leases, and shows signs of life where that is asked for or urgent. */
+  async #prepare(leases: readonly Lease[], fresh: readonly Lease[]): Promise<void> {
+    for (const lease of leases) lease.use();
+    const started = leases.filter((lease) => !lease.isReady);
+    await this.keepers.startAll(started);
+    const due = leases.filter(
+      (lease) => !started.includes(lease) && (fresh.includes(lease) || lease.isStale),
+    );
+    await Promise.all(due.map((lease) => showLife(lease)));
+  }
+
+  /** Undefined where nothing can have been done. */
+  async #send(swap: SwapRequest, leases: readonly Lease[]): Promise<EtcdTxnResponse | undefined> {
+    try {
+      return await this.#connection.txn(swap.request);
+    } catch (error) {
+      if (error instanceof HoldfastError && isOfClass(error.cause, "EtcdLeaseInvalidError")) {
+        // Only wake-ups hang on a lease directly.
+        this.#wakeLease.forget();
+        return undefined;
+      }
+      for (const lease of leases) lease.doubt();
+      throw error;
+    }
+  }
+
+  /** The answer to a swap proves the signs of life before it, unless the leader has changed in between. */
+  async #prove(leases: readonly Lease[], isEnough: (lease: Lease) => boolean): Promise<void> {
+    for (let attempt = 0; attempt < PROOFS; attempt++) {
+      const unproven = leases.filter((lease) => !lease.hasEnded && (lease.isStale || !isEnough(lease)));
+      if (unproven.length === 0) return;
+      await Promise.all(unproven.map((lease) => showLife(lease)));
+      await this.#connection.range({ key: this.#keys.swept, keys_only: true });
+    }
+  }
+
+  async list(prefix: string, afterKey: string | undefined, limit: number): Promise<ListReply> {
+    await this.#connection.greet();
+    const begin = this.#keys.record(prefix);
+    const end = endOf(begin);
+    const records: ListedRecord[] = [];
+    let from = afterKey === undefined ? begin : after(this.#keys.record(afterKey));
+    while (records.length < limit && Buffer.compare(from, end) < 0) {
+      const size = Math.min(LISTED_AT_ONCE, limit - records.length);
+      const { kvs } = await this.#connection.range({ key: from, range_end: end, limit: size });
+      for (const { key, value } of kvs) {
+        records.push({ key: this.#keys.keyOf(key), text: value.toString("utf8") });
+      }
+      const last = kvs.at(-1);
+      if (kvs.length < size || last === undefined) break;
+      from = after(last.key);
+    }
+    return { records, nowMs: this.#nowMs() };
+  }
+
+  async listen(owner: string, onWake: OnWake): Promise<() => void> {
+    await this.#connection.greet();
+    const prefix = this.#keys.wakes(owner);
+    this.#watchesLeases ??= this.#watchLeases();
+    return this.#watching.watch({
+      prefix,
+      what: "written",
+      onEvent: (kv) => {
+        const key = kv.key.toString("utf8", prefix.length);
+        for (const [id, fence] of grantsIn(kv)) onWake(key, id, BigInt(fence));
+      },
+    });
+  }
+
+  /** Where nobody waits, the end of a lease is no news. */
+  #watchLeases(): Promise<unknown> {
+    const watched = this.#watching.watch({
+      prefix: this.#keys.keepers,
+      what: "removed",
+      onEvent: ({ key }) => this.keepers.end(this.#keys.keeperOf(key)),
+    });
+    return watched.catch(() => {
+      this.#watchesLeases = undefined;
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#watching.close();
+    this.#sweeping.close();
+    this.keepers.close();
+  }
+
+  #reply(results: SwapReply["results"]): SwapReply {
+    return { results, nowMs: this.#nowMs() };
+  }
+
+  /** This machine's own, as far as anybody is concerned: etcd has none to tell. */
+  #nowMs(): number {
+    return this.#offsetMs + this.#clock.monotonicMs();
+  }
+}
+
+/** A lease that has ended is no outage: what hangs on it is decided again. */
+async function showLife(lease: Lease): Promise<void> {
+  try {
+    await lease.showLife();
+  } catch (error) {
+    if (!lease.hasEnded) throw error;
+  }
+}
+
+/** What a wake-up tells. One that cannot be read is none: losing one costs time only. */
+function grantsIn({ value }: EtcdKeyValue): readonly (readonly [id: string, fence: string])[] {
+  try {
+    const grants: unknown = JSON.parse(value.toString("utf8"));
+    return Array.isArray(grants) ? grants.filter(isGrant) : [];
+  } catch {
+    return [];
+  }
+}
+
+function isGrant(grant: unknown): grant is readonly [id: string, fence: string] {
+  return Array.isArray(grant) && typeof grant[0] === "string" && /^\d{1,20}$/.test(String(grant[1]));
+}

@@ -1,0 +1,126 @@
+/** What the errors of etcd and of its client mean. Told apart by class and code, never by the text. */
+import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+
+const OUTAGE = "The cluster has no leader, or this member is not reached. Look at the health of its members.";
+const SLOW = "It was not done in time, and whether it was done is unknown.";
+const BUSY =
+  "It is overloaded, or its space is used up: compact and defragment it and disarm the alarm, raise --quota-backend-bytes, or answers are larger than the client's grpc.max_receive_message_length.";
+const BROKEN_OFF = "The call was broken off, as when the connection is lost.";
+const RESTING =
+  "The client keeps away from members that have failed, for a while: see faultHandling of the client.";
+
+/** Classes of errors after which asking again may succeed. */
+export const unavailable: Readonly<Record<string, string>> = {
+  GRPCUnavailableError: OUTAGE,
+  GRPCDeadlineExceededError: SLOW,
+  GRPCCancelledError: BROKEN_OFF,
+  GRPCResourceExhastedError: BUSY,
+  GRPCAbortedError: BROKEN_OFF,
+  GRPCInternalError: BROKEN_OFF,
+  GRPCUnknownError: OUTAGE,
+  GRPCGenericError: OUTAGE,
+  EtcdError: OUTAGE,
+  EtcdWatchStreamEnded: BROKEN_OFF,
+  // The lease that something hangs on is gone, which the next attempt takes into account.
+  EtcdLeaseInvalidError: "A lease has ended meanwhile. Try again.",
+  // Of the policies of the client.
+  BrokenCircuitError: RESTING,
+  IsolatedCircuitError: RESTING,
+  BulkheadRejectedError: RESTING,
+  TaskCancelledError: SLOW,
+};
+
+const RIGHTS = "The user of this client lacks rights: docs/stores/etcd.md lists what it needs.";
+const LOGIN = "The name or the password of the client is wrong: see its option auth.";
+
+export const unauthorized: Readonly<Record<string, string>> = {
+  EtcdPermissionDeniedError: RIGHTS,
+  EtcdAuthenticationFailedError: LOGIN,
+  EtcdInvalidAuthTokenError: LOGIN,
+  EtcdUserNotFoundError: LOGIN,
+  GRPCUnauthenticatedError: LOGIN,
+};
+
+export const failures: Readonly<Record<string, string>> = {
+  GRPCInvalidArgumentError:
+    "It takes no such request: if it was started with a lower --max-txn-ops than 128, give that as the option maxTxnOps.",
+  GRPCFailedPreconditionError:
+    "It is not set up for that: if its authentication is off, the client must not log in.",
+  GRPCNotImplementedError: "It does not know such a request: it has to be etcd 3.4 or newer.",
+  GRPCNotFoundError: "The cause has its words.",
+  GRPCAlreadyExistsError: "The cause has its words.",
+  GRPCOutOfRangeError: "The cause has its words.",
+  GRPCDataLossError: "It has lost data. Look at its members before anything relies on them.",
+  GRPCProtocolError: "It does not speak gRPC as it should: is that the client port of etcd?",
+  ClientClosedError: "The client was closed. Close the store first.",
+  ClientRuntimeError: "The client failed. The cause has its words.",
+};
+
+/** The classes above, by the code that a stream tells in their place. */
+export const classesByCode: Readonly<Record<number, string>> = {
+  1: "GRPCCancelledError",
+  2: "GRPCUnknownError",
+  3: "GRPCInvalidArgumentError",
+  4: "GRPCDeadlineExceededError",
+  5: "GRPCNotFoundError",
+  6: "GRPCAlreadyExistsError",
+  7: "EtcdPermissionDeniedError",
+  8: "GRPCResourceExhastedError",
+  9: "GRPCFailedPreconditionError",
+  10: "GRPCAbortedError",
+  11: "GRPCOutOfRangeError",
+  12: "GRPCNotImplementedError",
+  13: "GRPCInternalError",
+  14: "GRPCUnavailableError",
+  15: "GRPCDataLossError",
+  16: "GRPCUnauthenticatedError",
+};
+
+/** Errors in a program. */
+const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
+
+export function mapError(error: unknown): HoldfastError {
+  if (error instanceof HoldfastError) return error;
+  for (const name of classesOf(error)) {
+    const outage = unavailable[name];
+    if (outage !== undefined)
+      return new StoreUnavailableError(`etcd is unavailable. ${outage}`, { cause: error });
+    const denied = unauthorized[name];
+    if (denied !== undefined)
+      return new HoldfastError("UNAUTHORIZED", `etcd refuses. ${denied}`, { cause: error });
+    const failure = failures[name];
+    if (failure !== undefined)
+      return new HoldfastError("STORE_FAILURE", `etcd failed. ${failure}`, { cause: error });
+    if (mistakes.has(name)) break;
+  }
+  if (isRecoverable(error))
+    return new StoreUnavailableError(`etcd is unavailable. ${OUTAGE}`, { cause: error });
+  return new HoldfastError("STORE_FAILURE", "The etcd client failed. The cause has its words.", {
+    cause: error,
+  });
+}
+
+/** Whether an error is of this class of the etcd3 package, or of one below it. */
+export function isOfClass(error: unknown, name: string): boolean {
+  return classesOf(error).includes(name);
+}
+
+/** The names of an error's class and of those above it, the nearest first. */
+function classesOf(error: unknown): readonly string[] {
+  if (!(error instanceof Error)) return [];
+  const names: string[] = [];
+  const { code } = error as { code?: unknown };
+  const byCode = typeof code === "number" ? classesByCode[code] : undefined;
+  if (byCode !== undefined) names.push(byCode);
+  for (let at = Object.getPrototypeOf(error); at !== null; at = Object.getPrototypeOf(at)) {
+    names.push(at.constructor.name);
+  }
+  return names;
+}
+
+/** The client marks what may pass, also where a bundler has renamed its classes. */
+function isRecoverable(error: unknown): boolean {
+  return Object.getOwnPropertySymbols(Object(error)).some(
+    ({ description }) => description === "RecoverableError",
+  );
+}

@@ -1,0 +1,132 @@
+/**
+ * Removes records that nobody has used for a while: idle ones, and those whose claims all hang on leases that have ended.
+ *
+ * There is no clock to say for how long. Instead, sweeps are at least `keepIdleMs` apart, which a key on a lease sees to, and
+ * each writes a key. A record that is older than the last write of that key, by its revision, has been left alone since then.
+ *
+ * Whoever makes a record compares that the key was not written since the revision that its fence was made from: so nobody
+ * makes one anew with a lower fence than the one that was removed. docs/decisions/0010-etcd-leases.md has the race.
+ */
+import { decodeRecord, type Timer } from "../../core/index.ts";
+import type { EtcdKeyValue } from "./client.ts";
+import type { Connection } from "./connection.ts";
+import { after, endOf } from "./keys.ts";
+import { get, getKey, hasRevision, isAbsent, nested, put, remove } from "./requests.ts";
+
+export interface SweepingOptions {
+  readonly keepIdleMs: number;
+  /** How many records in one request. */
+  readonly atOnce: number;
+}
+
+/** Keys in one request of the look for old ones. */
+const LOOKED_AT_ONCE = 1_000;
+/** A record with more keepers than this is left to whoever uses its key. */
+const MOST_KEEPERS = 8;
+/** How many sweeps follow a record that was left: one marks it, one removes it, and one may be somebody else's turn. */
+const SWEEPS = 3;
+/** By how much a pause may last longer than it should, since etcd looks for leases that are over only now and then. */
+const SLACK_MS = 2_000;
+
+export class Sweeping {
+  readonly #connection: Connection;
+  readonly #options: SweepingOptions;
+  #timer: Timer | undefined;
+  #sweepsLeft = 0;
+  #closed = false;
+
+  constructor(connection: Connection, options: SweepingOptions) {
+    this.#connection = connection;
+    this.#options = options;
+  }
+
+  /** A record was left without claims. */
+  expect(): void {
+    this.#sweepsLeft = SWEEPS;
+    this.#schedule();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#timer?.cancel();
+  }
+
+  #schedule(): void {
+    if (this.#timer !== undefined || this.#closed || this.#sweepsLeft === 0) return;
+    this.#timer = this.#connection.clock.setTimer(this.#options.keepIdleMs + SLACK_MS, () => {
+      this.#timer = undefined;
+      this.#sweepsLeft--;
+      const again = () => this.#schedule();
+      // An outage is told to whoever asks for something.
+      this.sweep().then(again, again);
+    });
+  }
+
+  /** Removes what has been left alone for long enough, if it is time for that, and tells how many records that were. */
+  async sweep(): Promise<number> {
+    const before = await this.#mark();
+    if (before === undefined) return 0;
+    const { keys } = this.#connection;
+    const end = endOf(keys.record(""));
+    let removed = 0;
+    for (let from = keys.record(""); !this.#closed; ) {
+      const page = { key: from, range_end: end, limit: LOOKED_AT_ONCE, keys_only: true };
+      const { kvs } = await this.#connection.range(page);
+      const old = kvs.filter(({ mod_revision: revision }) => BigInt(revision) < before);
+      for (let at = 0; at < old.length; at += this.#options.atOnce) {
+        removed += await this.#removeSome(old.slice(at, at + this.#options.atOnce));
+      }
+      const last = kvs.at(-1);
+      if (last === undefined || kvs.length < LOOKED_AT_ONCE) break;
+      from = after(last.key);
+    }
+    return removed;
+  }
+
+  /** The revision of the sweep before this one; undefined where it was not long ago, or there was none. */
+  async #mark(): Promise<bigint | undefined> {
+    const { keys, client } = this.#connection;
+    const looked = await this.#connection.txn({ success: [getKey(keys.sweepPause), getKey(keys.swept)] });
+    const [pause, swept] = looked.responses.map(({ response_range: { kvs } }) => kvs[0]);
+    if (pause !== undefined) return undefined;
+    const seconds = Math.ceil(this.#options.keepIdleMs / 1_000);
+    const lease = await this.#connection.call((options) =>
+      client.leaseClient.leaseGrant({ TTL: seconds }, options),
+    );
+    const { succeeded } = await this.#connection.txn({
+      compare: [isAbsent(keys.sweepPause), hasRevision(keys.swept, swept?.mod_revision)],
+      success: [put(keys.sweepPause, "", lease.ID), put(keys.swept, "")],
+      failure: [],
+    });
+    return succeeded && swept !== undefined ? BigInt(swept.mod_revision) : undefined;
+  }
+
+  async #removeSome(old: readonly EtcdKeyValue[]): Promise<number> {
+    const { keys } = this.#connection;
+    const { responses } = await this.#connection.txn({ success: old.map(({ key }) => get(key)) });
+    const removals = responses.flatMap(({ response_range: { kvs } }, index) => {
+      const [kv, seen] = [kvs[0], old[index]];
+      const keepers =
+        kv?.mod_revision === seen?.mod_revision && kv !== undefined ? this.#keepersOf(kv) : undefined;
+      if (kv === undefined || keepers === undefined) return [];
+      const compare = [hasRevision(kv.key, kv.mod_revision)];
+      for (const name of keepers) compare.push(isAbsent(keys.keeper(name)));
+      return [nested({ compare, success: [remove(kv.key)], failure: [] })];
+    });
+    if (removals.length === 0) return 0;
+    const { responses: done } = await this.#connection.txn({ success: [put(keys.swept, ""), ...removals] });
+    return done.slice(1).filter(({ response_txn: removal }) => removal.succeeded).length;
+  }
+
+  /** The leases that must have ended so that a record is of no use; undefined where it may be of use anyway. */
+  #keepersOf({ key, value }: EtcdKeyValue): readonly string[] | undefined {
+    try {
+      const record = decodeRecord(value.toString("utf8"), this.#connection.keys.keyOf(key));
+      const keepers = new Set([...record.held, ...record.queue].map(({ keeper }) => keeper));
+      return keepers.has("") || keepers.size > MOST_KEEPERS ? undefined : [...keepers];
+    } catch {
+      // What cannot be read is left as it is, for whoever can.
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,138 @@
+import { resolve } from "node:path";
+import { HoldfastError } from "../../core/index.ts";
+import type { CasDriver, Change, ChangeResult, OnWake, StoredRecord, SwapBatch } from "../cas/index.ts";
+import { mapFailure } from "./errors.ts";
+import { FolderThread } from "./folder-thread.ts";
+import type { Outcome, Replies, Request, Row, SwapReply, SwapRequest } from "./protocol.ts";
+import { WakeSockets } from "./wake-sockets.ts";
+
+/** Keys that a sweep looks at in one transaction; between them others have their turn. */
+const SWEEPS = 100;
+
+/** Keeps records in the files of a folder. */
+export function fileDriver(path: string): CasDriver {
+  // The process may change its working directory later.
+  const folder = resolve(path);
+  const listeners = new Map<string, OnWake>();
+  const sockets = new WakeSockets({
+    folder,
+    onWake: ({ owner, key, id, fence }) => listeners.get(owner)?.(key, id, fence),
+    onDead: (socket) => quietly(ask({ verb: "forget", socket })),
+  });
+  let registered: string | undefined;
+  let thread: FolderThread | undefined;
+  let closed = false;
+
+  async function ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
+    // What ends late must not start the thread again, which nobody would end.
+    if (closed) throw new HoldfastError("CLOSED", "The file store is closed. Create another one.");
+    thread ??= FolderThread.of(folder);
+    return thread.ask(request);
+  }
+
+  return {
+    name: "file",
+    durability: "local",
+    checksTime: true,
+
+    async read(keys) {
+      const { nowMs, rows } = await ask({ verb: "read", keys });
+      return { nowMs, records: rows.map(stored) };
+    },
+
+    async swap(batch) {
+      const request = requestOf(batch);
+      const reply = await ask(request);
+      wake(batch.changes, request, reply);
+      return {
+        nowMs: reply.nowMs,
+        results: reply.outcomes.map((outcome) => resultOf(outcome, folder)),
+      };
+    },
+
+    async list(prefix, after, limit) {
+      const { nowMs, rows } = await ask({ verb: "list", prefix, after, limit });
+      return { nowMs, records: rows };
+    },
+
+    async sweep(limit) {
+      let removed = 0;
+      for (let round = 0; round < SWEEPS && removed < limit; round++) {
+        const reply = await ask({ verb: "sweep", limit: limit - removed });
+        removed += reply.removed;
+        if (!reply.more) break;
+      }
+      return removed;
+    },
+
+    async listen(owner, onWake) {
+      const socket = await sockets.start();
+      await ask({ verb: "register", owner, socket });
+      if (registered === undefined) {
+        registered = socket;
+        quietly(cleanUp());
+      }
+      listeners.set(owner, onWake);
+      return () => {
+        if (listeners.get(owner) !== onWake) return;
+        listeners.delete(owner);
+        quietly(ask({ verb: "forget", socket, owner }));
+      };
+    },
+
+    async close() {
+      closed = true;
+      await sockets.close();
+      if (registered !== undefined) quietly(thread?.ask({ verb: "forget", socket: registered }));
+      await thread?.leave();
+    },
+  };
+
+  async function cleanUp(): Promise<void> {
+    await sockets.clean((await ask({ verb: "sockets" })).sockets);
+  }
+
+  /** Tells those whose claims were granted. Those are on the disk by now. */
+  function wake(changes: readonly Change[], { owners }: SwapRequest, reply: SwapReply): void {
+    if (owners.length === 0) return;
+    for (const [place, { key, wakes }] of changes.entries()) {
+      if (typeof reply.outcomes[place] !== "number") continue;
+      for (const { owner, id, fence } of wakes) {
+        const socket = reply.sockets[owners.indexOf(owner)];
+        if (socket !== undefined) sockets.send(socket, { owner, key, id, fence });
+      }
+    }
+  }
+}
+
+function requestOf({ changes, earliestMs, latestMs }: SwapBatch): SwapRequest {
+  const owners = new Set<string>();
+  for (const { wakes } of changes) for (const { owner } of wakes) owners.add(owner);
+  return {
+    verb: "swap",
+    earliestMs,
+    latestMs,
+    keys: changes.map(({ key }) => key),
+    expected: changes.map(({ expected }) => (expected === undefined ? 0 : Number(expected))),
+    texts: changes.map(({ text }) => text),
+    idle: changes.map(({ idle }) => idle),
+    keepUntilMs: changes.map(({ keepUntilMs }) => keepUntilMs),
+    owners: [...owners],
+  };
+}
+
+function resultOf(outcome: Outcome, folder: string): ChangeResult {
+  if (typeof outcome === "number") return { state: "swapped", version: BigInt(outcome) };
+  if (typeof outcome === "string") return { state: outcome };
+  if ("failure" in outcome) return { state: "failed", error: mapFailure(outcome.failure, folder) };
+  return { state: "conflict", current: stored(outcome.current) };
+}
+
+function stored(row: Row | undefined): StoredRecord | undefined {
+  return row === undefined ? undefined : { version: BigInt(row.version), text: row.text };
+}
+
+/** For what nobody waits for: an outage is told to whoever asks for something. */
+function quietly(asked: Promise<unknown> | undefined): void {
+  asked?.catch(() => {});
+}

@@ -1,0 +1,113 @@
+/** What can be told about a folder before anything is written into it. */
+import { randomUUID } from "node:crypto";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+
+/** File systems on which neither locks nor shared memory work between machines, by the number that the kernel gives them. */
+const networkFileSystems = new Map([
+  [0x6969, "NFS"],
+  [0x517b, "SMB"],
+  [0xff534d42, "CIFS"],
+  [0xfe534d42, "SMB2"],
+  [0x5346414f, "AFS"],
+  [0x6b414653, "AFS"],
+  [0x00c36400, "Ceph"],
+  [0x0bd00bd0, "Lustre"],
+  [0x01021997, "9P"],
+  [0x786f4256, "VirtualBox shared folder"],
+  [0x7461636f, "OCFS2"],
+  [0x47504653, "GPFS"],
+]);
+
+/**
+ * @param {number} type As `statfs` tells it, which may be signed.
+ * @returns {string | undefined} The name of a file system that will not do.
+ */
+export function networkFileSystem(type) {
+  return networkFileSystems.get(type >>> 0);
+}
+
+/**
+ * Throws where the folder cannot be used. All that can go wrong is met here first: lmdb brings the whole process down when it fails
+ * to open a file.
+ *
+ * @param {string} folder
+ * @param {string} file The path of the file that LMDB is going to open, or make.
+ */
+export function checkFolder(folder, file) {
+  // Elsewhere the numbers mean something else.
+  const name = process.platform === "linux" ? networkFileSystem(statfsSync(folder).type) : undefined;
+  if (name !== undefined) throw coded("NETWORK_FOLDER", name);
+  checkRoom(folder);
+  for (const path of [file, `${file}-lock`]) {
+    if (existsSync(path)) accessSync(path, constants.R_OK | constants.W_OK);
+  }
+  if (existsSync(file)) checkHead(file);
+}
+
+/** What LMDB writes into a new folder fits into this. */
+const ROOM_BYTES = 65_536;
+
+/** @param {string} folder */
+function checkRoom(folder) {
+  const probe = join(folder, `probe-${randomUUID()}`);
+  try {
+    writeFileSync(probe, Buffer.alloc(ROOM_BYTES), { flush: true });
+  } finally {
+    rmSync(probe, { force: true });
+  }
+}
+
+const INVALID = -30793;
+const VERSION_MISMATCH = -30794;
+/** LMDB's mark and version, where this version of the file and the one before have them. */
+const MAGIC = 0xbeefc0de;
+const DATA_VERSION = 2;
+const HEAD_AT = 24;
+const OLD_HEAD_AT = 16;
+/** Two pages, which every file begins with. */
+const LEAST_BYTES = 8_192;
+
+/** @param {string} file */
+function checkHead(file) {
+  const { size } = statSync(file);
+  // Just being made.
+  if (size === 0) return;
+  const head = readHead(file);
+  const magicAt = [HEAD_AT, OLD_HEAD_AT].find((at) => head.readUInt32LE(at) === MAGIC);
+  if (size < LEAST_BYTES || magicAt === undefined) throw coded(INVALID, "it does not begin as one of LMDB");
+  const version = head.readUInt32LE(magicAt + 4);
+  if (magicAt !== HEAD_AT || version !== DATA_VERSION)
+    throw coded(VERSION_MISMATCH, `its version is ${version}`);
+}
+
+/** @param {string} file */
+function readHead(file) {
+  const head = Buffer.alloc(HEAD_AT + 8);
+  const descriptor = openSync(file, "r");
+  try {
+    readSync(descriptor, head);
+  } finally {
+    closeSync(descriptor);
+  }
+  return head;
+}
+
+/**
+ * @param {string | number} code
+ * @param {string} message
+ */
+function coded(code, message) {
+  return Object.assign(new Error(message), { code });
+}

@@ -1,0 +1,126 @@
+/** A folder's thread as the stores of this process see it: they share one for each folder, which ends with the last of them. */
+import { resolve } from "node:path";
+import { Worker } from "node:worker_threads";
+import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { mapFailure } from "./errors.ts";
+import type { Answer, Letter, Replies, Reply, Request, ThreadData } from "./protocol.ts";
+
+interface Pending {
+  readonly resolve: (reply: never) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** How long the end of a thread is waited for. */
+const LEAVE_MS = 5_000;
+
+const threads = new Map<string, FolderThread>();
+
+export class FolderThread {
+  readonly folder: string;
+  #users = 0;
+  #worker: Worker | undefined;
+  readonly #pending = new Map<number, Pending>();
+  #lastNumber = 0;
+
+  private constructor(folder: string) {
+    this.folder = folder;
+  }
+
+  /** The thread of a folder. It is started with the first request. Every user leaves it once. */
+  static of(folder: string): FolderThread {
+    const path = resolve(folder);
+    const thread = threads.get(path) ?? new FolderThread(path);
+    threads.set(path, thread);
+    thread.#users++;
+    return thread;
+  }
+
+  /** How many requests this process has made of the folder. */
+  get requests(): number {
+    return this.#lastNumber;
+  }
+
+  ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
+    const worker = this.#worker ?? this.#start();
+    const number = ++this.#lastNumber;
+    return new Promise((resolve, reject) => {
+      // Somebody awaits it, so the process stays until it is there.
+      if (this.#pending.size === 0) worker.ref();
+      this.#pending.set(number, { resolve, reject });
+      const letter: Letter = { number, request };
+      worker.postMessage(letter);
+    });
+  }
+
+  /**
+   * Resolves when the thread has ended, for its last user; or after a while, when another process is stuck in the middle of
+   * a transaction. Then it ends as soon as it can.
+   */
+  async leave(): Promise<void> {
+    this.#users--;
+    if (this.#users > 0) return;
+    threads.delete(this.folder);
+    const worker = this.#worker;
+    if (worker === undefined) return;
+    this.#worker = undefined;
+    worker.ref();
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(() => {
+        worker.unref();
+        resolve();
+      }, LEAVE_MS);
+      worker.once("exit", () => {
+        clearTimeout(timer);
+        resolve();
+      });
+      worker.postMessage("close");
+    });
+  }
+
+  #start(): Worker {
+    const workerData: ThreadData = { folder: this.folder, wallMs: Date.now() };
+    const worker = new Worker(new URL("./disk-thread.js", import.meta.url), {
+      workerData,
+      // What the application loads into its own thread has no business in this one.
+      execArgv: [],
+      name: "holdfast-file",
+    });
+    worker.unref();
+    worker.on("message", (answers: readonly Answer[]) => this.#deliver(answers));
+    worker.on("error", (error) => this.#lose(worker, error));
+    worker.on("exit", () => this.#lose(worker, undefined));
+    this.#worker = worker;
+    return worker;
+  }
+
+  #deliver(answers: readonly Answer[]): void {
+    for (const { number, reply, failure } of answers) {
+      const pending = this.#pending.get(number);
+      this.#pending.delete(number);
+      if (failure === undefined) pending?.resolve(reply as Reply as never);
+      else pending?.reject(mapFailure(failure, this.folder));
+    }
+    if (this.#pending.size === 0) this.#worker?.unref();
+  }
+
+  /** The thread is gone, and nobody knows what it has done last. The next request starts another one. */
+  #lose(worker: Worker, cause: unknown): void {
+    if (this.#worker !== worker) return;
+    this.#worker = undefined;
+    const lost = [...this.#pending.values()];
+    this.#pending.clear();
+    const error = lossOf(this.folder, cause);
+    for (const { reject } of lost) reject(error);
+  }
+}
+
+function lossOf(folder: string, cause: unknown): HoldfastError {
+  const { code } = Object(cause) as { code?: unknown };
+  if (code === "MODULE_NOT_FOUND" || code === "ERR_MODULE_NOT_FOUND") {
+    const what =
+      "The file store cannot find its file disk-thread.js. Leave holdfast out of the bundle: mark it as external.";
+    return new HoldfastError("STORE_FAILURE", what, { cause });
+  }
+  const what = `The thread that writes to ${folder} has ended. Whether it did what was asked is unknown. Try again.`;
+  return new StoreUnavailableError(what, { cause });
+}

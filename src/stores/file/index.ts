@@ -1,0 +1,1 @@
+export { type FileStoreOptions, fileStore } from "./file-store.ts";

@@ -1,0 +1,142 @@
+/** What the store and the thread that owns the files say to each other. */
+
+/** What a thread is started with. */
+export interface ThreadData {
+  readonly folder: string;
+  /** What time the creator of the store takes it to be. Counts only where the folder knows no time of its own. */
+  readonly wallMs: number;
+}
+
+export interface ReadRequest {
+  readonly verb: "read";
+  readonly keys: readonly string[];
+}
+
+/** Changes by column: a list of texts crosses to another thread much quicker than a list of objects. */
+export interface SwapRequest {
+  readonly verb: "swap";
+  readonly earliestMs: number;
+  readonly latestMs: number;
+  readonly keys: readonly string[];
+  /** 0 where there must be no record. */
+  readonly expected: readonly number[];
+  /** Undefined where there is nothing to write. */
+  readonly texts: readonly (string | undefined)[];
+  readonly idle: readonly boolean[];
+  readonly keepUntilMs: readonly number[];
+  /** Those who may have to be woken, each once. */
+  readonly owners: readonly string[];
+}
+
+export interface ListRequest {
+  readonly verb: "list";
+  readonly prefix: string;
+  readonly after: string | undefined;
+  readonly limit: number;
+}
+
+export interface SweepRequest {
+  readonly verb: "sweep";
+  readonly limit: number;
+}
+
+/** An owner can be woken through this socket from now on. */
+export interface RegisterRequest {
+  readonly verb: "register";
+  readonly owner: string;
+  readonly socket: string;
+}
+
+/** Nobody can be woken through this socket any more: the owner named, or all. */
+export interface ForgetRequest {
+  readonly verb: "forget";
+  readonly socket: string;
+  readonly owner?: string;
+}
+
+/** Which sockets there are. */
+export interface SocketsRequest {
+  readonly verb: "sockets";
+}
+
+export type Request =
+  | ReadRequest
+  | SwapRequest
+  | ListRequest
+  | SweepRequest
+  | RegisterRequest
+  | ForgetRequest
+  | SocketsRequest;
+
+export interface Row {
+  readonly version: number;
+  readonly text: string;
+}
+
+export interface ReadReply {
+  readonly nowMs: number;
+  readonly rows: readonly (Row | undefined)[];
+}
+
+/** What became of a change. */
+export type Outcome =
+  /** The version that it has now. */
+  | number
+  | "same"
+  | "untimely"
+  /** The row that is there instead. */
+  | { readonly current: Row | undefined }
+  | { readonly failure: Failure };
+
+export interface SwapReply {
+  readonly nowMs: number;
+  readonly outcomes: readonly Outcome[];
+  /** The sockets of the owners that were named; undefined for one whom nobody knows. */
+  readonly sockets: readonly (string | undefined)[];
+}
+
+export interface ListReply {
+  readonly nowMs: number;
+  readonly rows: readonly { readonly key: string; readonly text: string }[];
+}
+
+export interface SweepReply {
+  readonly removed: number;
+  /** Whether it stopped before all that is due was looked at. */
+  readonly more: boolean;
+}
+
+export interface SocketsReply {
+  readonly sockets: readonly string[];
+}
+
+/** The reply to each kind of request. */
+export interface Replies {
+  read: ReadReply;
+  swap: SwapReply;
+  list: ListReply;
+  sweep: SweepReply;
+  register: undefined;
+  forget: undefined;
+  sockets: SocketsReply;
+}
+
+export type Reply = Replies[keyof Replies];
+
+/** Why a request failed, in the form in which it can cross to another thread. */
+export interface Failure {
+  /** An errno by name, a code of LMDB by number, or a word of the thread's own. */
+  readonly code: string | number;
+  readonly message: string;
+}
+
+export interface Letter {
+  readonly number: number;
+  readonly request: Request;
+}
+
+export interface Answer {
+  readonly number: number;
+  readonly reply?: Reply;
+  readonly failure?: Failure;
+}

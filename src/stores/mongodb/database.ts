@@ -1,0 +1,125 @@
+/** The database that the caller has, as far as the store uses it: commands, and a stream of changes. */
+import { invalid } from "../../core/index.ts";
+
+export type Document = Readonly<Record<string, unknown>>;
+
+/** A `Db` of the `mongodb` driver, 6 or 7. */
+export interface MongodbDatabase {
+  readonly databaseName: string;
+  command(command: Record<string, unknown>, options?: { readPreference?: "primary" }): Promise<Document>;
+  collection(name: string): Omit<MongodbCollection, "db">;
+}
+
+/** A `Collection` of the `mongodb` driver that tells its database, as those of the first versions of 6 do not. */
+export interface MongodbCollection {
+  readonly collectionName: string;
+  readonly db: MongodbDatabase;
+  find(
+    filter: Record<string, unknown>,
+    options?: Record<string, unknown>,
+  ): { toArray(): Promise<Document[]> };
+  watch(pipeline: Record<string, unknown>[], options?: Record<string, unknown>): MongodbChangeStream;
+}
+
+/** A `ChangeStream` of the driver. */
+export interface MongodbChangeStream {
+  readonly resumeToken: unknown;
+  /** Resolves to null when there was nothing yet; then the stream is open. */
+  tryNext(): Promise<Document | null>;
+  next(): Promise<Document>;
+  close(): Promise<void>;
+}
+
+export interface Query {
+  readonly filter: Document;
+  readonly projection: Document;
+  readonly sort?: Document;
+  /** How many documents at most. All of them come in one reply, unless they are more than the server puts into one. */
+  readonly limit: number;
+}
+
+/** The collection that holds the records, and how to ask its server. */
+export interface Records {
+  readonly name: string;
+  /** For people: database and collection. */
+  readonly namespace: string;
+  command(command: Document): Promise<Document>;
+  find(query: Query): Promise<readonly Document[]>;
+  watch(pipeline: readonly Document[], options: Document): MongodbChangeStream;
+}
+
+/**
+ * What a caller may have set on the database or the client shall not change what the store means: reads go to the
+ * primary, and values come as those of JavaScript.
+ */
+const commandOptions = {
+  readPreference: "primary",
+  promoteValues: true,
+  promoteLongs: true,
+  ignoreUndefined: false,
+  raw: false,
+} as const;
+
+export function recordsIn(
+  target: MongodbDatabase | MongodbCollection,
+  collection: string | undefined,
+): Records {
+  const given = Object(target) as Partial<MongodbDatabase & MongodbCollection>;
+  if (isDatabase(given)) return recordsOf(given, checkName(collection ?? "holdfast"));
+  if (!isDatabase(Object(given.db)) || typeof given.collectionName !== "string") throw wrongTarget(given);
+  if (collection !== undefined) {
+    throw invalid(
+      `collection must be left out where a collection is passed, not ${JSON.stringify(collection)}.`,
+    );
+  }
+  return recordsOf(given.db as MongodbDatabase, given.collectionName);
+}
+
+function recordsOf(database: MongodbDatabase, name: string): Records {
+  return {
+    name,
+    namespace: `${database.databaseName}.${name}`,
+    command: (command) => database.command(command as Record<string, unknown>, commandOptions),
+    find({ filter, ...query }) {
+      const options = {
+        ...query,
+        ...commandOptions,
+        batchSize: query.limit,
+        readConcern: { level: "local" },
+      };
+      return database
+        .collection(name)
+        .find(filter as Record<string, unknown>, options)
+        .toArray();
+    },
+    watch: (pipeline, options) =>
+      database
+        .collection(name)
+        .watch(pipeline as Record<string, unknown>[], options as Record<string, unknown>),
+  };
+}
+
+function isDatabase(given: Partial<MongodbDatabase>): given is MongodbDatabase {
+  return (
+    typeof given.command === "function" &&
+    typeof given.collection === "function" &&
+    typeof given.databaseName === "string"
+  );
+}
+
+function wrongTarget(given: object): Error {
+  const isClient = typeof (given as { db?: unknown }).db === "function";
+  const remedy = isClient
+    ? "That was a MongoClient: pass client.db()."
+    : "Pass client.db() of the mongodb driver, version 6 or 7.";
+  return invalid(`The first argument of mongodbStore must be a Db or a Collection. ${remedy}`);
+}
+
+/** What MongoDB takes as a name everywhere. */
+function checkName(name: string): string {
+  const isName = typeof name === "string" && /^[A-Za-z_][\w.-]{0,119}$/.test(name);
+  if (isName && !name.startsWith("system.") && !name.endsWith(".")) return name;
+  throw invalid(
+    `collection must be 1 to 120 letters, digits, "_", "-" and ".", beginning with a letter or "_", not with "system." and not ending in ".", not ${JSON.stringify(name)}.`,
+  );
+}

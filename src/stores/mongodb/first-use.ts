@@ -1,0 +1,136 @@
+/** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
+import { type Durability, HoldfastError } from "../../core/index.ts";
+import type { Document, Records } from "./database.ts";
+import { mapError, serverCode } from "./errors.ts";
+import { indexCommand, markCommand, refusals, tooLateCommand } from "./statements.ts";
+import { refusedBy } from "./update-reply.ts";
+
+export interface FirstUseOptions {
+  readonly durability: Durability;
+  readonly createIndex: boolean;
+  readonly timeoutMs: number;
+}
+
+/** What the server said about itself. */
+export interface Server {
+  /** Whether it is part of a replica set, and so has a stream of its changes. */
+  readonly replicated: boolean;
+  /** Whether it compares its time in a write. */
+  readonly checksTime: boolean;
+  /** The command by which it tells its time. */
+  readonly hello: "hello" | "isMaster";
+}
+
+export class FirstUse {
+  readonly #records: Records;
+  readonly #options: FirstUseOptions;
+  #server: Server | undefined;
+  #asking: Promise<Server> | undefined;
+
+  constructor(records: Records, options: FirstUseOptions) {
+    this.#records = records;
+    this.#options = options;
+  }
+
+  /** What is known of the server already. */
+  get server(): Server | undefined {
+    return this.#server;
+  }
+
+  /** Resolves when all is well. What failed is tried again by the next call. */
+  ask(): Promise<Server> {
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = undefined;
+    });
+    return this.#asking;
+  }
+
+  async #ask(): Promise<Server> {
+    const { hello, reply } = await this.#sayHello();
+    const { replicated } = checkServer(reply, this.#options.durability);
+    try {
+      if (this.#options.createIndex) await this.#records.command(indexCommand(this.#records));
+      await this.#mark();
+    } catch (error) {
+      throw mapError(error);
+    }
+    this.#server = { hello, replicated, checksTime: await this.#canCheckTime() };
+    return this.#server;
+  }
+
+  /** Servers before 4.4.2, and some that only speak like MongoDB, have but the old name. */
+  async #sayHello(): Promise<{ hello: Server["hello"]; reply: Document }> {
+    try {
+      try {
+        return { hello: "hello", reply: await this.#records.command({ hello: 1 }) };
+      } catch (error) {
+        if (serverCode(error) !== COMMAND_NOT_FOUND) throw error;
+        return { hello: "isMaster", reply: await this.#records.command({ isMaster: 1 }) };
+      }
+    } catch (error) {
+      throw mapError(error);
+    }
+  }
+
+  /** Writes the marker, and makes sure that the server refuses what swaps rely upon being refused. */
+  async #mark(): Promise<void> {
+    const reply = await this.#records.command(markCommand(this.#records, this.#options.timeoutMs));
+    const refused = refusedBy(reply);
+    const unexpected = [...refused].find(([index, code]) => index !== 1 || !refusals.has(code));
+    if (unexpected !== undefined) throw Object.assign(new Error("refused"), { code: unexpected[1] });
+    if (refused.size === 1) return;
+    throw new HoldfastError(
+      "UNSUPPORTED",
+      `The server of "${this.#records.namespace}" inserts a document under another _id than it was asked for, as MongoDB does not. The store cannot be used there.`,
+    );
+  }
+
+  /** A server that cannot is no worse a store; it only does not notice a request that was held up for long. */
+  async #canCheckTime(): Promise<boolean> {
+    try {
+      const reply = await this.#records.command(tooLateCommand(this.#records));
+      return [...refusedBy(reply).values()].some((code) => refusals.has(code));
+    } catch (error) {
+      const mapped = mapError(error);
+      if (mapped.code === "STORE_FAILURE") return false;
+      throw mapped;
+    }
+  }
+}
+
+const COMMAND_NOT_FOUND = 59;
+
+/** What MongoDB 4.2 says of itself. */
+const OLDEST_WIRE_VERSION = 8;
+
+/** Checks what a server answers to `hello`. */
+export function checkServer(reply: Document, durability: Durability): { readonly replicated: boolean } {
+  if (reply["msg"] === "isdbgrid") {
+    throw new HoldfastError(
+      "UNSUPPORTED",
+      "The client is connected to mongos. Every mongos tells its own time, so there is no one clock that locks could expire by: connect to a replica set.",
+    );
+  }
+  if (Number(reply["maxWireVersion"]) < OLDEST_WIRE_VERSION) {
+    throw new HoldfastError(
+      "UNSUPPORTED",
+      "The server is too old. The store needs MongoDB 4.2 or newer: upgrade it.",
+    );
+  }
+  const replicated = typeof reply["setName"] === "string";
+  if (durability === "quorum" && !replicated) {
+    throw new HoldfastError(
+      "DURABILITY_UNAVAILABLE",
+      'The server is not part of a replica set, so no majority can keep what it is told: connect to one, or leave out durability: "quorum".',
+    );
+  }
+  timeOf(reply);
+  return { replicated };
+}
+
+/** The time that a server tells in its answer to `hello`, in milliseconds since 1970. */
+export function timeOf(reply: Document): number {
+  const time = reply["localTime"];
+  if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime();
+  throw new HoldfastError("UNSUPPORTED", "The server does not tell its time, as MongoDB does.");
+}

@@ -1,0 +1,161 @@
+/**
+ * What the store needs of a client, as `mysql2/promise` offers it. It is not imported: the application brings its own, and
+ * these types name the few methods that are called.
+ */
+import { HoldfastError, invalid, StoreUnavailableError } from "../../core/index.ts";
+import { mapError, serverErrno } from "./errors.ts";
+
+/** What a statement is sent with. Whatever the connection is set to, the rows come back in the same form. */
+export interface MysqlQuery {
+  sql: string;
+  rowsAsArray: boolean;
+  nestTables: false;
+  typeCast(field: unknown, next: () => unknown): unknown;
+}
+
+/** A single connection. When it breaks, it stays broken: a pool is better. */
+export interface MysqlConnection {
+  query(query: MysqlQuery): Promise<[unknown, unknown]>;
+}
+
+export interface MysqlPoolConnection extends MysqlConnection {
+  release(): void;
+  destroy(): void;
+}
+
+/** A pool, or what `of` of a pool cluster returns. */
+export interface MysqlPool {
+  getConnection(): Promise<MysqlPoolConnection>;
+}
+
+export type MysqlClient = MysqlPool | MysqlConnection;
+
+/** A value of a row. Numbers may come as text, depending on how the connection is set. */
+export type Cell = Buffer | number | string | null;
+export type Row = readonly Cell[];
+
+/** Sends one statement and resolves with all its result sets. */
+export type Send = (sql: string) => Promise<readonly (readonly Row[])[]>;
+
+/** For a client that was checked. After `timeoutMs`, an answer is not waited for any more. */
+export function sender(client: MysqlClient, timeoutMs: number): Send {
+  if (isPool(client)) return (sql) => sendThroughPool(client, sql, timeoutMs);
+  return (sql) => sendThroughConnection(client, sql);
+}
+
+export function checkClient(client: MysqlClient): MysqlClient {
+  const { query, getConnection, promise } = Object(client) as Record<string, unknown>;
+  if (typeof promise === "function") {
+    throw invalid(
+      "client must be a Pool or Connection of mysql2/promise. This one is of mysql2: pass client.promise().",
+    );
+  }
+  if (typeof query === "function" || typeof getConnection === "function") return client;
+  throw invalid(
+    `client must be a Pool or Connection of mysql2/promise, not ${client === null ? "null" : typeof client}.`,
+  );
+}
+
+function isPool(client: MysqlClient): client is MysqlPool {
+  return "getConnection" in client && typeof client.getConnection === "function";
+}
+
+/**
+ * Takes a connection of the pool for one statement.
+ *
+ * A connection whose answer does not come is destroyed. In the pool it would wait for as long as TCP does, which is a quarter
+ * of an hour, also when the network has long healed; and a few of those are a whole pool. The same goes for one on which a
+ * statement failed: a statement that is killed leaves its transaction open.
+ */
+async function sendThroughPool(
+  pool: MysqlPool,
+  sql: string,
+  timeoutMs: number,
+): Promise<readonly (readonly Row[])[]> {
+  let connection: MysqlPoolConnection | undefined;
+  let isLate = false;
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      isLate = true;
+      connection?.destroy();
+      reject(silence(timeoutMs));
+    }, timeoutMs);
+  });
+  const answer = (async () => {
+    connection = await promised(pool.getConnection());
+    // What was to be sent so long ago is of no use to anybody.
+    if (isLate) {
+      connection.release();
+      return [];
+    }
+    const reply = await connection.query(queryOf(sql));
+    connection.release();
+    return resultSets(reply);
+  })();
+  try {
+    return await Promise.race([answer, tooLate]);
+  } catch (error) {
+    connection?.destroy();
+    throw mapError(error);
+  } finally {
+    clearTimeout(timer);
+    // Whoever waited has been told of the first failure.
+    answer.catch(() => {});
+    tooLate.catch(() => {});
+  }
+}
+
+/** Errors after which a transaction may still be open, because the procedure was stopped from outside. */
+const interruptions = new Set([1317, 1969, 3024]);
+
+async function sendThroughConnection(
+  connection: MysqlConnection,
+  sql: string,
+): Promise<readonly (readonly Row[])[]> {
+  try {
+    return resultSets(await promised(connection.query(queryOf(sql))));
+  } catch (error) {
+    const errno = serverErrno(error);
+    if (errno !== undefined && interruptions.has(errno)) {
+      await connection.query(queryOf("rollback")).catch(() => {});
+    }
+    throw mapError(error);
+  }
+}
+
+function queryOf(sql: string): MysqlQuery {
+  return { sql, rowsAsArray: true, nestTables: false, typeCast: (_, next) => next() };
+}
+
+function silence(timeoutMs: number): StoreUnavailableError {
+  return new StoreUnavailableError(
+    `MySQL is unavailable: it did not answer within ${timeoutMs} ms. Whether it did what was asked is unknown.`,
+  );
+}
+
+/** A client with callbacks returns something else. */
+function promised<T>(answer: Promise<T>): Promise<T> {
+  if (typeof (Object(answer) as { then?: unknown }).then === "function") return answer;
+  throw wrongClient();
+}
+
+/** A select has one result set. A call has several, and behind them something that is none. */
+function resultSets(reply: unknown): readonly (readonly Row[])[] {
+  const rows: unknown = Array.isArray(reply) ? reply[0] : undefined;
+  if (!Array.isArray(rows)) {
+    // What a statement without rows answers.
+    if (typeof rows === "object" && rows !== null && "affectedRows" in rows) return [];
+    throw wrongClient();
+  }
+  if (rows.length === 0) return [[]];
+  if (!Array.isArray(rows[0])) throw wrongClient();
+  return (Array.isArray(rows.at(-1)) ? [rows] : rows.slice(0, -1)) as readonly (readonly Row[])[];
+}
+
+function wrongClient(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The client does not answer as a Pool or Connection of mysql2/promise does. Pass one of those.",
+  );
+}

@@ -1,0 +1,101 @@
+/** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
+import { type Durability, HoldfastError } from "../../core/index.ts";
+import type { Row, Send } from "./client.ts";
+import { migrate } from "./migration.ts";
+import { bytes } from "./statements.ts";
+import type { TableNames } from "./table.ts";
+
+export interface FirstUseOptions {
+  readonly send: Send;
+  readonly names: TableNames;
+  readonly autoMigrate: boolean;
+  readonly durability: Durability;
+  /** The longest statement that the store may send. */
+  readonly maxStatementBytes: number;
+}
+
+interface Facts {
+  readonly version: string;
+  readonly packetBytes: number;
+  /** Whether a commit that was answered survives a crash of the machine. */
+  readonly isDurable: boolean;
+  readonly engine: string | undefined;
+  readonly hasProcedures: boolean;
+}
+
+/** Resolves when all is well. */
+export async function checkFirstUse(options: FirstUseOptions): Promise<void> {
+  const { send, names, autoMigrate } = options;
+  const facts = await askFacts(send, names);
+  checkVersion(facts.version);
+  checkDurability(facts, options.durability);
+  checkPacket(facts, options.maxStatementBytes);
+  if (facts.engine !== undefined && facts.engine !== "InnoDB") throw wrongEngine(names, facts.engine);
+  if (facts.engine !== undefined && facts.hasProcedures) return;
+  if (!autoMigrate) throw notMigrated(names);
+  await migrate(send, names);
+}
+
+async function askFacts(send: Send, names: TableNames): Promise<Facts> {
+  const { database, tableName, swapName, sweepName } = names;
+  const schema = database === undefined ? "database()" : `convert(${bytes(database)} using utf8mb4)`;
+  const name = (text: string) => `convert(${bytes(text)} using utf8mb4)`;
+  const [rows = []] = await send(`select version(), @@max_allowed_packet,
+  @@innodb_flush_log_at_trx_commit = 1 and (@@log_bin = 0 or @@sync_binlog = 1),
+  (select engine from information_schema.tables where table_schema = ${schema} and table_name = ${name(tableName)}),
+  (select count(*) from information_schema.routines
+    where routine_schema = ${schema} and routine_name in (${name(swapName)}, ${name(sweepName)}))`);
+  const [version, packetBytes, isDurable, engine, procedures] = rows[0] as Row;
+  return {
+    version: String(version),
+    packetBytes: Number(packetBytes),
+    isDurable: Number(isDurable) === 1,
+    engine: engine === null || engine === undefined ? undefined : String(engine),
+    hasProcedures: Number(procedures) === 2,
+  };
+}
+
+/** The oldest that can read a batch as a table. */
+const OLDEST = { MySQL: [8, 0, 4], MariaDB: [10, 6, 0] } as const;
+
+export function checkVersion(version: string): void {
+  const product = /mariadb/i.test(version) ? "MariaDB" : "MySQL";
+  const oldest = OLDEST[product];
+  const found = /^(\d+)\.(\d+)\.(\d+)/.exec(version)?.slice(1).map(Number) ?? [0];
+  const differs = oldest.findIndex((part, index) => part !== found[index]);
+  if (differs === -1 || (found[differs] ?? 0) > (oldest[differs] ?? 0)) return;
+  throw new HoldfastError(
+    "UNSUPPORTED",
+    `The server is ${product} ${version}, and this store needs ${product} ${oldest.join(".")} or newer. Upgrade it, or use another store.`,
+  );
+}
+
+function checkDurability({ isDurable }: Facts, durability: Durability): void {
+  if (isDurable || durability === "ephemeral") return;
+  throw new HoldfastError(
+    "STORE_FAILURE",
+    `The server may lose commits that it has answered when its machine crashes, so the store is not "local". Set innodb_flush_log_at_trx_commit = 1 (and with a binary log sync_binlog = 1), or pass durability: "ephemeral".`,
+  );
+}
+
+function checkPacket({ packetBytes }: Facts, maxStatementBytes: number): void {
+  if (packetBytes >= maxStatementBytes) return;
+  throw new HoldfastError(
+    "STORE_FAILURE",
+    `The server takes ${packetBytes} bytes at a time, and this store may have to send ${maxStatementBytes}. Raise max_allowed_packet, or lower maxRecordBytes.`,
+  );
+}
+
+function wrongEngine({ table }: TableNames, engine: string): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `The table ${table} is kept by ${engine}, which cannot undo half a change. Run: alter table ${table} engine = InnoDB.`,
+  );
+}
+
+function notMigrated({ table }: TableNames): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `The table ${table} or its procedures are missing, or this user has no rights on them. Run migrateMysql, or pass autoMigrate: true; docs/stores/mysql.md lists the rights.`,
+  );
+}

@@ -1,0 +1,49 @@
+/** The names of what the store keeps in the database, quoted so that any name is only a name. */
+import { invalid } from "../../core/index.ts";
+
+export const DEFAULT_TABLE = "holdfast_locks";
+
+export interface TableNames {
+  /** For use in a statement. */
+  readonly table: string;
+  /** The procedures. Their names have a version: a release that needs other ones brings them beside these. */
+  readonly swap: string;
+  readonly sweep: string;
+  /** As the catalogue knows them. The database is undefined where the connection's is meant. */
+  readonly database: string | undefined;
+  readonly tableName: string;
+  readonly swapName: string;
+  readonly sweepName: string;
+}
+
+/** MySQL takes 64 characters, and the names of the procedures are longer than the table's by a few. */
+const MAX_TABLE = 50;
+const MAX_DATABASE = 64;
+
+/** From `name` or `database.name`. */
+export function tableNames(given: string): TableNames {
+  const parts = typeof given === "string" ? given.split(".") : [];
+  const [database, tableName] = parts.length === 2 ? parts : [undefined, parts[0]];
+  const isDatabase = database === undefined || isName(database, MAX_DATABASE);
+  if (parts.length > 2 || !isDatabase || !isName(tableName, MAX_TABLE)) {
+    throw invalid(
+      `table must be 1 to ${MAX_TABLE} letters, digits, underscores, dollars or dashes, with a database and a dot before them or without, not ${JSON.stringify(given)}.`,
+    );
+  }
+  const swapName = `${tableName}_swap_v1`;
+  const sweepName = `${tableName}_sweep_v1`;
+  const before = database === undefined ? "" : `\`${database}\`.`;
+  return {
+    table: `${before}\`${tableName}\``,
+    swap: `${before}\`${swapName}\``,
+    sweep: `${before}\`${sweepName}\``,
+    database,
+    tableName,
+    swapName,
+    sweepName,
+  };
+}
+
+function isName(name: string | undefined, max: number): name is string {
+  return name !== undefined && name.length <= max && /^[\w$-]+$/.test(name);
+}

@@ -1,0 +1,145 @@
+/** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
+import { type Clock, HoldfastError } from "../../core/index.ts";
+import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
+import { inTurn, isEnded, type OpenListener, type PostgresClient } from "./client.ts";
+import { mapError, sqlState } from "./errors.ts";
+import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
+import { Listening } from "./listening.ts";
+import { migratePostgres, TOO_LATE } from "./migration.ts";
+import {
+  type ListRow,
+  listStatement,
+  type ReadRow,
+  readStatement,
+  type Statement,
+  type SwapRow,
+  type SweepRow,
+  swapStatement,
+  sweepStatement,
+} from "./statements.ts";
+import type { TableNames } from "./table.ts";
+import { newVersions } from "./versions.ts";
+
+export interface DriverOptions {
+  readonly client: PostgresClient;
+  readonly names: TableNames;
+  readonly autoMigrate: boolean;
+  /** Undefined: there are no pushes. */
+  readonly openListener: OpenListener | undefined;
+  readonly clock: Clock;
+}
+
+export function postgresDriver(options: DriverOptions): CasDriver {
+  const { client, names, autoMigrate, openListener, clock } = options;
+  const query = inTurn(client);
+  const nextVersion = newVersions();
+  const listening = openListener && new Listening(openListener, clock);
+  let checking: Promise<void> | undefined;
+
+  async function ask<Row>({ text, values }: Statement): Promise<readonly Row[]> {
+    if (isEnded(client)) {
+      throw new HoldfastError(
+        "STORE_FAILURE",
+        "The PostgreSQL client was ended. Make a store over another one.",
+      );
+    }
+    try {
+      return (await query(text, values)).rows as readonly Row[];
+    } catch (error) {
+      throw mapError(error);
+    }
+  }
+
+  async function check(): Promise<void> {
+    const statement = { text: factsQuery(), values: [names.table, names.swapSignature] };
+    let facts = only(await ask<ServerFacts>(statement));
+    checkWritable(facts);
+    if (autoMigrate && !isMigrated(facts)) {
+      await migratePostgres(client, { table: names.given });
+      facts = only(await ask<ServerFacts>(statement));
+    }
+    checkServer(facts, names);
+  }
+
+  /** Several calls at once check together. What failed is tried again by the next one. */
+  function prepare(): Promise<void> {
+    checking ??= check().finally(() => {
+      checking = undefined;
+    });
+    return checking;
+  }
+
+  async function readTime(): Promise<number> {
+    return Number(only(await ask<ReadRow>(readStatement(names, []))).now_ms);
+  }
+
+  async function swap(batch: SwapBatch): Promise<SwapReply> {
+    const version = nextVersion();
+    try {
+      const row = only(await ask<SwapRow>(swapStatement(names, batch, version)));
+      const nowMs = Number(row.now_ms);
+      return { nowMs, results: row.untimely ? untimely(batch) : resultsOf(batch, version, row.conflicts) };
+    } catch (error) {
+      if (sqlState(error) !== TOO_LATE) throw error;
+      return { nowMs: await readTime(), results: untimely(batch) };
+    }
+  }
+
+  return {
+    name: "postgres",
+    durability: "local",
+    checksTime: true,
+    prepare,
+    swap,
+    async read(keys) {
+      const rows = await ask<ReadRow>(readStatement(names, keys));
+      const found = new Map<string, StoredRecord>();
+      for (const { key, version, record } of rows)
+        if (key !== null) found.set(key, { version, text: record });
+      return { nowMs: Number(only(rows).now_ms), records: keys.map((key) => found.get(key)) };
+    },
+    async list(prefix, after, limit) {
+      const rows = await ask<ListRow>(listStatement(names, prefix, after, limit));
+      const records = rows.flatMap(({ key, record }) => (key === null ? [] : [{ key, text: record }]));
+      return { nowMs: Number(only(rows).now_ms), records };
+    },
+    async sweep(limit) {
+      return Number(only(await ask<SweepRow>(sweepStatement(names, limit))).removed);
+    },
+    ...(listening === undefined ? {} : { listen: (owner, onWake) => listening.listen(owner, onWake) }),
+    async close() {
+      listening?.close();
+    },
+  };
+}
+
+type Conflict = readonly [index: number, version: string | null, record: string | null];
+
+function resultsOf(
+  { changes }: SwapBatch,
+  version: string,
+  conflicts: string | null,
+): readonly ChangeResult[] {
+  const results = changes.map(
+    ({ text }): ChangeResult => (text === undefined ? { state: "same" } : { state: "swapped", version }),
+  );
+  for (const [index, found, text] of JSON.parse(conflicts ?? "[]") as readonly Conflict[]) {
+    const current = found === null || text === null ? undefined : { version: found, text };
+    results[index] = { state: "conflict", current };
+  }
+  return results;
+}
+
+function untimely({ changes }: SwapBatch): readonly ChangeResult[] {
+  return changes.map(() => ({ state: "untimely" }));
+}
+
+/** A client that answers with something else than rows is not what it was taken for. */
+function only<Row>(rows: readonly Row[] | undefined): Row {
+  const row = rows?.[0];
+  if (row !== undefined) return row;
+  throw new HoldfastError(
+    "STORE_FAILURE",
+    "The PostgreSQL client answered without rows. Its query(text, values) must resolve to { rows }, each row an object.",
+  );
+}

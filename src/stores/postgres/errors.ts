@@ -1,0 +1,88 @@
+/** What the errors of PostgreSQL and of its clients mean. Told apart by their codes, never by their text. */
+import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+
+interface Meaning {
+  readonly code: ErrorCode;
+  readonly what: string;
+}
+
+const unavailable = (what: string): Meaning => ({ code: "STORE_UNAVAILABLE", what });
+const unauthorized = (what: string): Meaning => ({ code: "UNAUTHORIZED", what });
+const failure = (what: string): Meaning => ({ code: "STORE_FAILURE", what });
+
+const migrate = "Run migratePostgres(client, { table }), or pass autoMigrate: true.";
+
+/** By SQLSTATE, or by its first two characters, which are its class. */
+export const meanings: Readonly<Record<string, Meaning>> = {
+  "08": unavailable("The connection failed. It is tried again."),
+  "25006": unavailable(
+    "The server takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
+  ),
+  "25P02": failure("The client is inside a transaction that has failed. Pass one that no transaction uses."),
+  "25001": failure("The client is inside a transaction. Pass one that no transaction uses."),
+  "26000": unavailable("The session was exchanged by a pooler. It is tried again."),
+  "28": unauthorized("Check the user, the password and pg_hba.conf."),
+  "3D": failure("Create the database, or name another one in the client."),
+  "3F": failure("Create the schema that table names: create schema."),
+  "40": unavailable("The transaction was undone because of others. It is tried again."),
+  "42501": unauthorized("The user lacks rights on the table: docs/stores/postgres.md lists what it needs."),
+  "42P01": failure(`The table is missing. ${migrate}`),
+  "42703": failure(`The table has other columns than the store's. Choose another table. ${migrate}`),
+  "42883": failure(`The function of the store is missing. ${migrate}`),
+  "42804": failure(`The table has columns of other types than the store's. Choose another table. ${migrate}`),
+  "53": unavailable(
+    "The server lacks connections, memory or disk space. Use a smaller pool, or give it more.",
+  ),
+  "54": unavailable(
+    "A limit of the server is reached, as of its queue of notifications: end the session that listens inside a long transaction.",
+  ),
+  "55P03": unavailable(
+    "A row stayed locked for lock_timeout. It is tried again; nobody else should lock the table.",
+  ),
+  "57014": unavailable("The statement was cancelled, as by statement_timeout. Allow it more than flightMs."),
+  "57": unavailable("The server is starting or stopping, or has ended the session. It is tried again."),
+  "58": unavailable("The operating system of the server failed. Its log says more."),
+};
+
+export function mapError(error: unknown): HoldfastError {
+  if (error instanceof HoldfastError) return error;
+  const state = sqlState(error);
+  if (state === undefined) return clientError(error);
+  const meaning =
+    meanings[state] ?? meanings[state.slice(0, 2)] ?? failure("The cause has the server's words.");
+  const message = `PostgreSQL answered ${state}. ${meaning.what}`;
+  return meaning.code === "STORE_UNAVAILABLE"
+    ? new StoreUnavailableError(message, { cause: error })
+    : new HoldfastError(meaning.code, message, { cause: error });
+}
+
+/** Errors in a program. Everything else that a client comes up with is trouble on the way to the server. */
+const mistakes = [TypeError, RangeError, ReferenceError, SyntaxError];
+
+function clientError(cause: unknown): HoldfastError {
+  if (mistakes.some((mistake) => cause instanceof mistake)) {
+    return new HoldfastError("STORE_FAILURE", "The PostgreSQL client failed. The cause has its words.", {
+      cause,
+    });
+  }
+  const what =
+    "PostgreSQL is unavailable: the client cannot reach it, or lost the connection. It is tried again.";
+  return new StoreUnavailableError(what, { cause });
+}
+
+/** How many errors around the server's own are looked through: query builders put it into one of theirs. */
+const WRAPPINGS = 4;
+
+/**
+ * The code of an error that the server answered, or undefined for one of the client's own. Those have codes of five letters
+ * too (EPIPE), but every code of the server has a digit.
+ */
+export function sqlState(error: unknown): string | undefined {
+  let at = error;
+  for (let depth = 0; depth <= WRAPPINGS && at instanceof Error; depth++) {
+    const { code } = at as { code?: unknown };
+    if (typeof code === "string" && /^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return code;
+    at = at.cause;
+  }
+  return undefined;
+}

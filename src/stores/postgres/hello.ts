@@ -1,0 +1,77 @@
+/** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
+import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import type { TableNames } from "./table.ts";
+
+/** What the server says of itself and of the store's table. */
+export interface ServerFacts {
+  /** 150004 is 15.4. */
+  readonly version: number;
+  readonly encoding: string;
+  readonly isolation: string;
+  readonly read_only: boolean;
+  /** Whether there is such a table, and whether it is `p`ermanent or `u`nlogged. */
+  readonly persistence: string | null;
+  readonly has_function: boolean;
+}
+
+const OLDEST = 12;
+
+/** $1: the table. $2: the function with its parameters. */
+export function factsQuery(): string {
+  return `select
+  current_setting('server_version_num')::int as version,
+  current_setting('server_encoding') as encoding,
+  current_setting('transaction_isolation') as isolation,
+  pg_is_in_recovery() or current_setting('transaction_read_only')::boolean as read_only,
+  (select relpersistence::text from pg_class where oid = to_regclass($1)) as persistence,
+  to_regprocedure($2) is not null as has_function`;
+}
+
+export function isMigrated(facts: ServerFacts): boolean {
+  return facts.persistence !== null && facts.has_function;
+}
+
+/** Throws what is wrong, with what to do about it. */
+export function checkServer(facts: ServerFacts, { given }: TableNames): void {
+  const { version, encoding, isolation, persistence } = facts;
+  if (Math.floor(version / 10_000) < OLDEST) {
+    const shown = version < 100_000 ? "older than 10" : String(Math.floor(version / 10_000));
+    throw unsupported(
+      `PostgreSQL ${shown} is too old. The store needs ${OLDEST} or newer: upgrade the server.`,
+    );
+  }
+  if (encoding !== "UTF8") {
+    throw unsupported(
+      `The encoding of the database is ${encoding}, in which not every key can be written. Use a database with the encoding UTF8.`,
+    );
+  }
+  if (isolation !== "read committed") {
+    throw unsupported(
+      `Transactions of this client are "${isolation}", in which a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user.`,
+    );
+  }
+  if (!isMigrated(facts)) {
+    const missing = persistence === null ? "table" : "function";
+    throw new HoldfastError(
+      "STORE_FAILURE",
+      `The ${missing} of the store is missing in table "${given}". Run migratePostgres(client, { table }), or pass autoMigrate: true.`,
+    );
+  }
+  if (persistence !== "p") {
+    throw unsupported(
+      `The table "${given}" is unlogged or temporary, so a crash would empty it while leases are held. Make it permanent: alter table … set logged.`,
+    );
+  }
+}
+
+/** A replica may become the primary, or the client find it, so this is no mistake. */
+export function checkWritable({ read_only: readOnly }: ServerFacts): void {
+  if (!readOnly) return;
+  throw new StoreUnavailableError(
+    "PostgreSQL takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
+  );
+}
+
+function unsupported(message: string): HoldfastError {
+  return new HoldfastError("UNSUPPORTED", message);
+}

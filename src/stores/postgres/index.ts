@@ -1,0 +1,3 @@
+export type { PostgresClient, PostgresListener, PostgresNotification, PostgresResult } from "./client.ts";
+export { migratePostgres, type PostgresMigrationOptions, postgresMigration } from "./migration.ts";
+export { type PostgresStoreOptions, postgresStore } from "./postgres-store.ts";

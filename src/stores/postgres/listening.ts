@@ -1,0 +1,187 @@
+/**
+ * One session that listens for all clients of a store. It is opened when the first of them wants to, mended when it breaks,
+ * and ended with the last. What was notified meanwhile is lost, which costs a waiter no more than the time to its next heartbeat.
+ */
+import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
+import type { OnWake } from "../cas/index.ts";
+import type { OpenListener, PostgresListener } from "./client.ts";
+import { mapError } from "./errors.ts";
+import { channelOf, readPayload } from "./wakes.ts";
+
+/** How often a session is asked whether it is still there: a network may lose it without a word. */
+const CHECK_MS = 15_000;
+/** How long an answer is waited for. */
+const ANSWER_MS = 10_000;
+/** How long until the next attempt to mend it: so long at first, doubling up to so long. */
+const FIRST_RETRY_MS = 50;
+const MAX_RETRY_MS = 5_000;
+
+interface Wanted {
+  readonly onWake: OnWake;
+  /** Whether it has listened before; then it is not given up. */
+  known: boolean;
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
+interface Session {
+  readonly listener: PostgresListener;
+  readonly channels: Set<string>;
+  lost: boolean;
+}
+
+export class Listening {
+  readonly #open: OpenListener;
+  readonly #clock: Clock;
+  readonly #wanted = new Map<string, Wanted>();
+  #session: Session | undefined;
+  #isWorking = false;
+  #retryMs = FIRST_RETRY_MS;
+  #timer: Timer | undefined;
+  #closed = false;
+
+  constructor(open: OpenListener, clock: Clock) {
+    this.#open = open;
+    this.#clock = clock;
+  }
+
+  /** Resolves when notifications of this owner arrive, with what ends that. */
+  async listen(owner: string, onWake: OnWake): Promise<() => void> {
+    const channel = channelOf(owner);
+    const wanted = await new Promise<Wanted>((resolve, reject) => {
+      const entry: Wanted = { onWake, known: false, resolve: () => resolve(entry), reject };
+      this.#wanted.set(channel, entry);
+      this.#work();
+    });
+    return () => {
+      if (this.#wanted.get(channel) !== wanted) return;
+      this.#wanted.delete(channel);
+      this.#work();
+    };
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const wanted of this.#wanted.values())
+      wanted.reject(new StoreUnavailableError("The store is closed."));
+    this.#wanted.clear();
+    this.#timer?.cancel();
+    this.#end(this.#session);
+  }
+
+  #work(): void {
+    if (this.#isWorking || this.#closed) return;
+    this.#isWorking = true;
+    this.#timer?.cancel();
+    void this.#workOff().then((nextMs) => {
+      this.#isWorking = false;
+      if (this.#closed || nextMs === undefined) return;
+      this.#timer = this.#clock.setTimer(nextMs, () => this.#work());
+    });
+  }
+
+  /** Brings the session to what is wanted, and says when to look after it again. Does not throw. */
+  async #workOff(): Promise<number | undefined> {
+    try {
+      while (this.#wanted.size > 0) {
+        await this.#catchUp(await this.#opened());
+        this.#retryMs = FIRST_RETRY_MS;
+        if (this.#isCaughtUp()) return CHECK_MS;
+      }
+      // Nobody wants to listen any more, perhaps since before the session was open.
+      this.#end(this.#session);
+      return undefined;
+    } catch (error) {
+      this.#end(this.#session);
+      for (const [channel, wanted] of this.#wanted) {
+        if (wanted.known) continue;
+        this.#wanted.delete(channel);
+        wanted.reject(mapError(error));
+      }
+      if (this.#wanted.size === 0) return undefined;
+      const nextMs = this.#retryMs;
+      this.#retryMs = Math.min(2 * nextMs, MAX_RETRY_MS);
+      return nextMs;
+    }
+  }
+
+  #isCaughtUp(): boolean {
+    const channels = this.#session?.channels ?? new Set();
+    return (
+      channels.size > 0 &&
+      channels.size === this.#wanted.size &&
+      [...this.#wanted.keys()].every((channel) => channels.has(channel))
+    );
+  }
+
+  async #opened(): Promise<Session> {
+    if (this.#session !== undefined) return this.#session;
+    const opening = this.#open();
+    // One that comes too late is of no use.
+    const listener = await this.#within(opening, () => void opening.then((late) => end(late), ignore));
+    const session: Session = { listener, channels: new Set(), lost: false };
+    const lose = () => {
+      if (session.lost) return;
+      this.#end(session);
+      this.#work();
+    };
+    listener.on("error", lose);
+    listener.on("end", lose);
+    listener.on("notification", ({ channel, payload }) => {
+      const wake = session.lost ? undefined : readPayload(payload);
+      if (wake !== undefined) this.#wanted.get(channel)?.onWake(wake.key, wake.id, wake.fence);
+    });
+    listener.unref?.();
+    this.#session = session;
+    return session;
+  }
+
+  /** Starts and stops listening, or just asks whether the session is there. */
+  async #catchUp({ listener, channels }: Session): Promise<void> {
+    const wanted = [...this.#wanted];
+    const missing = wanted.filter(([channel]) => !channels.has(channel)).map(([channel]) => channel);
+    const surplus = [...channels].filter((channel) => !this.#wanted.has(channel));
+    const text = [...surplus.map(unlisten), ...missing.map(listen)].join("; ") || "select 1";
+    await this.#within(listener.query(text), ignore);
+    for (const channel of surplus) channels.delete(channel);
+    for (const [channel, entry] of wanted) {
+      channels.add(channel);
+      entry.known = true;
+      entry.resolve();
+    }
+  }
+
+  #end(session: Session | undefined): void {
+    if (session === undefined || session.lost) return;
+    session.lost = true;
+    if (this.#session === session) this.#session = undefined;
+    end(session.listener);
+  }
+
+  #within<T>(promise: Promise<T>, onTooLate: () => void): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.setTimer(ANSWER_MS, () => {
+        onTooLate();
+        reject(new StoreUnavailableError(`PostgreSQL did not let us listen within ${ANSWER_MS} ms.`));
+      });
+      promise.then(resolve, reject).finally(() => timer.cancel());
+    });
+  }
+}
+
+function listen(channel: string): string {
+  return `listen "${channel}"`;
+}
+
+function unlisten(channel: string): string {
+  return `unlisten "${channel}"`;
+}
+
+/** What becomes of a connection that nobody uses any more is of no interest. */
+function end(listener: PostgresListener): void {
+  void Promise.resolve()
+    .then(() => listener.end())
+    .catch(ignore);
+}
+
+function ignore(): void {}

@@ -1,0 +1,172 @@
+/** The table and the function that the store needs, and how they come into the database. */
+import { checkClient, type PostgresClient } from "./client.ts";
+import { mapError } from "./errors.ts";
+import { SWAP_PARAMETERS, type TableNames, tableNames } from "./table.ts";
+
+export interface PostgresMigrationOptions {
+  /** The table, or schema and table with a dot between them. Default "holdfast_locks". */
+  readonly table?: string;
+}
+
+export const DEFAULT_TABLE = "holdfast_locks";
+
+/** Raised by the function when the time for its changes passed while it made them. */
+export const TOO_LATE = "U0001";
+
+/**
+ * Makes the table and the function, where they are not there yet. Safe to repeat, and to run from several processes at
+ * the same time.
+ *
+ * @example
+ * await migratePostgres(pool);
+ */
+export async function migratePostgres(
+  client: PostgresClient,
+  options: PostgresMigrationOptions = {},
+): Promise<void> {
+  checkClient(client);
+  const text = postgresMigration(options);
+  try {
+    await client.query(text);
+  } catch (error) {
+    throw mapError(error);
+  }
+}
+
+/**
+ * The same as text, for a migration tool: several statements, to be run in one transaction, as a text without values is by
+ * all clients.
+ */
+export function postgresMigration(options: PostgresMigrationOptions = {}): string {
+  const names = tableNames(options.table ?? DEFAULT_TABLE);
+  return `${lockMigrations()};\n\n${createTable(names)};\n\n${createSwap(names)};\n`;
+}
+
+/** "If not exists" and "or replace" are no help to two that come at the same time. The number is Holdfast's own. */
+function lockMigrations(): string {
+  return "select pg_advisory_xact_lock(5219013378245012)";
+}
+
+/**
+ * Every change of a record is a new copy of its row. With half of each page free, the copy goes into the same page and no
+ * index has to know of it, as long as no column that changes is indexed; the next visitor of the page clears the old one
+ * away. So there is no index but the key's, and a vacuum has little to do.
+ */
+function createTable({ table }: TableNames): string {
+  return `create table if not exists ${table} (
+  key text collate "C" primary key,
+  version uuid not null,
+  record text not null,
+  idle boolean not null,
+  keep_until_ms bigint not null
+) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1)`;
+}
+
+/**
+ * All parameters are texts, and most are lists: one line for each change, or for each wake-up. Neither keys nor records
+ * contain a line feed; an empty line is a null.
+ *
+ * Replies the time in milliseconds, whether that was outside of the time allowed (then nothing was done), and the changes
+ * that were not made because the key has another version: [number, version, record] of each, or null where there are none.
+ *
+ * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes half of the time. It
+ * visits them in order as well, because the two ways to join that would not are switched off.
+ *
+ * Races:
+ * - Two batches with keys in common. Each takes its keys in the order of their bytes, and waits for a key only while it
+ *   has none that comes after it. So none waits for one that waits for it, and there is no deadlock.
+ * - A key that is changed by others while a batch waits for it. The update compares the version that the row has when its
+ *   turn comes, and the look at the other version is a statement of its own, which sees what was committed by then.
+ *   That takes the isolation level "read committed", which the store checks at its first use.
+ * - A batch that waits for a key until its time is over. The clock is read again at the end, and an error undoes it all.
+ * - A connection for which commits do not wait for the disk. This transaction does all the same.
+ */
+function createSwap({ table, swap }: TableNames): string {
+  return `create or replace function ${swap}(
+  ${SWAP_PARAMETERS.join(",\n  ")},
+  out now_ms float8,
+  out untimely boolean,
+  out conflicts text
+) language plpgsql set enable_hashjoin = off set enable_seqscan = off as $holdfast$
+declare
+  swap_version uuid := new_version;
+  change record;
+  made boolean;
+  made_numbers bigint[];
+  found_version uuid;
+  found_record text;
+  lost bigint[];
+  lost_records json[];
+begin
+  now_ms := extract(epoch from clock_timestamp()) * 1000;
+  untimely := now_ms < earliest::float8 or now_ms > latest::float8;
+  if untimely then
+    return;
+  end if;
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  if update_count <> '0' then
+    with updated as (
+      update ${table} as lock
+      set version = swap_version, record = asked.record, idle = asked.idle, keep_until_ms = asked.keep_until_ms
+      from (${asked}) as asked
+      where lock.key = asked.key and lock.version = asked.expects
+      returning asked.number
+    )
+    select array_agg(number) into made_numbers from updated;
+    if made_numbers is null or cardinality(made_numbers) <> update_count::int then
+      select array_agg(asked.number), array_agg(json_build_array(asked.number - 1, lock.version, lock.record))
+      into lost, lost_records
+      from (${asked}) as asked left join ${table} as lock on lock.key = asked.key
+      where made_numbers is null or asked.number <> all (made_numbers);
+    end if;
+  else
+    for change in ${asked} loop
+      if change.record is null then
+        select version into found_version from ${table} where key = change.key;
+        made := found_version is not distinct from change.expects;
+      elsif change.expects is null then
+        insert into ${table} (key, version, record, idle, keep_until_ms)
+        values (change.key, swap_version, change.record, change.idle, change.keep_until_ms)
+        on conflict (key) do nothing;
+        made := found;
+      else
+        update ${table}
+        set version = swap_version, record = change.record, idle = change.idle, keep_until_ms = change.keep_until_ms
+        where key = change.key and version = change.expects;
+        made := found;
+      end if;
+      if not made then
+        select version, record into found_version, found_record from ${table} where key = change.key;
+        lost := lost || change.number;
+        lost_records := lost_records || json_build_array(change.number - 1, found_version, found_record);
+      end if;
+    end loop;
+  end if;
+  if extract(epoch from clock_timestamp()) * 1000 > latest::float8 then
+    raise exception 'the changes came too late' using errcode = '${TOO_LATE}';
+  end if;
+  if wake_numbers <> '' then
+    perform pg_notify(wake.channel, wake.payload)
+    from unnest(
+      string_to_array(wake_numbers, E'\\n')::bigint[],
+      string_to_array(wake_channels, E'\\n'),
+      string_to_array(wake_payloads, E'\\n')
+    ) as wake (number, channel, payload)
+    where lost is null or wake.number <> all (lost);
+  end if;
+  conflicts := array_to_json(lost_records)::text;
+end
+$holdfast$`;
+}
+
+/** The changes as rows, in the order in which every batch takes them. */
+const asked = `select * from unnest(
+  string_to_array(change_keys, E'\\n'),
+  string_to_array(change_expects, E'\\n', '')::uuid[],
+  string_to_array(change_records, E'\\n', ''),
+  string_to_array(change_idles, E'\\n')::boolean[],
+  string_to_array(change_keeps, E'\\n')::bigint[]
+) with ordinality as line (key, expects, record, idle, keep_until_ms, number)
+order by line.key collate "C"`;

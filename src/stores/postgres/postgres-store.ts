@@ -1,0 +1,76 @@
+import { invalid, type Store, systemClock } from "../../core/index.ts";
+import { type CasStoreOptions, casStore } from "../cas/index.ts";
+import {
+  checkClient,
+  type OpenListener,
+  type PostgresClient,
+  type PostgresListener,
+  poolListener,
+} from "./client.ts";
+import { postgresDriver } from "./driver.ts";
+import { DEFAULT_TABLE } from "./migration.ts";
+import { tableNames } from "./table.ts";
+
+export interface PostgresStoreOptions extends CasStoreOptions {
+  /** The table, or schema and table with a dot between them. Default "holdfast_locks". */
+  readonly table?: string;
+  /** Whether to make the table and the function at first use where they are missing. Default false. */
+  readonly autoMigrate?: boolean;
+  /**
+   * How waiters are woken: by `LISTEN` in a session that this function opens and the store ends, or not at all (`false`); then
+   * the store looks now and then, in one query for all its waiters. Default: a connection of the pool, or `false` where the
+   * client is not a pool.
+   */
+  readonly listener?: false | (() => Promise<PostgresListener>);
+}
+
+/** Which options there are, so that a misspelt one is told. */
+const known: Readonly<Record<keyof PostgresStoreOptions, true>> = {
+  table: true,
+  autoMigrate: true,
+  listener: true,
+  maxWaiters: true,
+  maxFlights: true,
+  cachedKeys: true,
+  flightMs: true,
+  giveUpMs: true,
+  keepIdleMs: true,
+  minPollMs: true,
+  maxPollMs: true,
+  clockDrift: true,
+  clock: true,
+  random: true,
+};
+
+/**
+ * A store in PostgreSQL 12 or newer, through the pool or client that you have. Its table is made by `migratePostgres`.
+ *
+ * @example
+ * const locks = createLocks(postgresStore(new Pool()));
+ */
+export function postgresStore(client: PostgresClient, options: PostgresStoreOptions = {}): Store {
+  for (const name of Object.keys(options)) {
+    if (!Object.hasOwn(known, name)) throw invalid(`${name} is not an option of postgresStore.`);
+  }
+  const { table = DEFAULT_TABLE, autoMigrate = false, listener, ...shared } = options;
+  if (typeof autoMigrate !== "boolean")
+    throw invalid(`autoMigrate must be true or false, not ${autoMigrate}.`);
+  const driver = postgresDriver({
+    client: checkClient(client),
+    names: tableNames(table),
+    autoMigrate,
+    openListener: listenerOf(client, listener),
+    clock: options.clock ?? systemClock,
+  });
+  return casStore(driver, shared);
+}
+
+function listenerOf(
+  client: PostgresClient,
+  listener: PostgresStoreOptions["listener"],
+): OpenListener | undefined {
+  if (listener === undefined) return poolListener(client);
+  if (listener === false) return undefined;
+  if (typeof listener === "function") return listener;
+  throw invalid("listener must be false, or a function that resolves to a connected Client of pg.");
+}

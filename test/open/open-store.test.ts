@@ -1,0 +1,126 @@
+/** Stores by URL, on the engines themselves. */
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createLocks } from "holdfast";
+import { openStore, storeSchemes } from "holdfast/open";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
+import { canRunMariadb, startMariadb } from "../engines/mariadb.ts";
+import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
+import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
+import { canRunRedis, startRedis } from "../engines/redis.ts";
+import { startRedisCluster } from "../engines/redis-topologies.ts";
+
+/** Takes a lock and gives it back, twice with clients of their own, so that the second finds what the first has left. */
+async function expectToLock(url: string, name: string): Promise<void> {
+  const fences: bigint[] = [];
+  for (let turn = 0; turn < 2; turn++) {
+    const store = await openStore(url);
+    expect(store.name).toBe(name);
+    const locks = createLocks(store);
+    const lease = await locks.mutex("opened").acquire();
+    fences.push(lease.fence);
+    expect(await lease.release()).toBe(true);
+    await locks.close();
+    // Closing once more does nothing.
+    await store.close();
+  }
+  expect(fences[1]).toBeGreaterThan(fences[0]!);
+}
+
+/** An engine that ends with the test. */
+async function started<T extends { stop(): Promise<void> }>(starting: Promise<T>): Promise<T> {
+  const engine = await starting;
+  onTestFinished(() => engine.stop());
+  return engine;
+}
+
+describe("openStore", () => {
+  test("memory:", () => expectToLock("memory:", "memory"));
+
+  test("file:, with a path that is escaped", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "holdfast open "));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    await expectToLock(`file:${encodeURI(folder)}/locks`, "file");
+    await expectToLock(`file://${encodeURI(folder)}/locks`, "file");
+  });
+
+  test.skipIf(!canRunRedis())("redis:", async () => {
+    const { port } = await started(startRedis());
+    await expectToLock(`redis://127.0.0.1:${port}`, "redis");
+  });
+
+  test.skipIf(!canRunRedis())("redis: with several hosts, a cluster", { timeout: 60_000 }, async () => {
+    const { masters } = await started(startRedisCluster());
+    await expectToLock(`redis://${masters.map(({ port }) => `127.0.0.1:${port}`).join(",")}`, "redis");
+  });
+
+  test.skipIf(!canRunPostgres())("postgres:", { timeout: 60_000 }, async () => {
+    const { url } = await started(startPostgres());
+    await expectToLock(url, "postgres");
+  });
+
+  test.skipIf(!canRunMariadb())("mysql: and mariadb:", { timeout: 60_000 }, async () => {
+    const { url } = await started(startMariadb(["--innodb-flush-log-at-trx-commit=1"]));
+    await expectToLock(url, "mysql");
+    await expectToLock(url.replace(/^mysql:/, "mariadb:"), "mysql");
+  });
+
+  test.skipIf(!canRunMongodb())("mongodb:", { timeout: 60_000 }, async () => {
+    const { url } = await started(startMongodb());
+    // The stand-in for MongoDB is too old for the newest driver.
+    const installed = await import("mongodb6");
+    vi.doMock("mongodb", () => installed);
+    onTestFinished(() => void vi.doUnmock("mongodb"));
+    const named = new URL(url);
+    named.pathname = "/locks";
+    await expectToLock(named.href, "mongodb");
+  });
+
+  test.skipIf(!canRunEtcd())("etcd:", { timeout: 60_000 }, async () => {
+    const { url } = await started(startEtcd());
+    await expectToLock(url.replace(/^http:/, "etcd:"), "etcd");
+  });
+
+  test.each([
+    ["localhost", "does not begin with a scheme"],
+    ["http://localhost", 'begins with "http:"'],
+    ["memory:x", '"memory:" without anything after it'],
+    ["file:", "must name a folder"],
+    ["redis:///0", "must name a host"],
+    ["etcd://one:2379,", "must name a host"],
+  ])("refuses %s, and says why", async (url, why) => {
+    await expect(openStore(url)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    await expect(openStore(url)).rejects.toThrow(why);
+  });
+
+  test("never shows a password", async () => {
+    await expect(openStore("http://somebody:secret@localhost")).rejects.not.toThrow("secret");
+  });
+
+  test("says which package is missing", { timeout: 60_000 }, () => {
+    // The built package alone, in a folder without any other.
+    const folder = mkdtempSync(join(tmpdir(), "holdfast-alone-"));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    cpSync(new URL("../../dist", import.meta.url), join(folder, "dist"), { recursive: true });
+    writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+    const program = `
+      import { openStore } from "./dist/open/index.js";
+      for (const scheme of ["redis", "postgres", "mysql", "mongodb", "etcd"]) {
+        await openStore(scheme + "://localhost").catch((error) => console.log(error.code, error.message));
+      }`;
+    const said = execFileSync(process.execPath, ["--input-type=module", "-e", program], {
+      cwd: folder,
+      encoding: "utf8",
+    });
+    const packages = [...said.matchAll(/^UNSUPPORTED .*: npm install (\S+)$/gm)].map(([, name]) => name);
+    expect(packages).toEqual(["ioredis", "pg", "mysql2", "mongodb", "etcd3"]);
+  });
+
+  test("names the schemes there are", () => {
+    const asked = ["memory:", "file:", "redis:", "rediss:", "postgres:", "mysql:", "mongodb:", "etcd:"];
+    expect(storeSchemes).toEqual(expect.arrayContaining(asked));
+  });
+});

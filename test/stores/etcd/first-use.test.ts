@@ -1,0 +1,199 @@
+/** What is told at creation and at first use, and that nothing is half-written then. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { Etcd3 } from "etcd3";
+import { createLocks, type ErrorCode, type HoldfastError } from "holdfast";
+import { type EtcdClient, type EtcdStoreOptions, etcdStore } from "holdfast/etcd";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { claimRequest } from "../../core/claim-request.ts";
+import { until } from "../../engines/engine.ts";
+import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { connect, locksAt } from "./participants.ts";
+
+describe("etcd: what is given to it", () => {
+  const client = new Etcd3({ hosts: "http://127.0.0.1:1" });
+  afterAll(() => client.close());
+
+  test.each([
+    ["prefix", ""],
+    ["prefix", "a\n"],
+    ["prefix", "p".repeat(129)],
+    ["prefix", 7],
+    ["maxWaiters", -1],
+    ["maxWaiters", 100_001],
+    ["maxTxnOps", 63],
+    ["maxTxnOps", 128.5],
+    ["maxFlights", 0],
+    ["flightMs", 99],
+    ["giveUpMs", 0],
+    ["keepIdleMs", 5_000],
+    ["clockDrift", 0.2],
+    ["ttl", 5],
+  ])("%s cannot be %j", (name, value) => {
+    const options = { [name]: value } as EtcdStoreOptions;
+    expect(() => etcdStore(client, options)).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message: expect.stringContaining(name) }),
+    );
+  });
+
+  test.each([
+    ["nothing", undefined, "kv.range"],
+    ["another kind of client", { get() {}, set() {} }, "kv.range"],
+    ["a client without leases", { kv: { range() {}, txn() {} } }, "leaseClient.leaseGrant"],
+  ])("%s is no client", (_, given, missing) => {
+    expect(() => etcdStore(given as unknown as EtcdClient)).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message: expect.stringContaining(missing) }),
+    );
+  });
+
+  test("a namespace of a client is refused, since its prefix would be ignored", () => {
+    const namespace = client.namespace("app/") as unknown as EtcdClient;
+    expect(() => etcdStore(namespace)).toThrow(/not a namespace/);
+  });
+});
+
+describe.skipIf(!canRunEtcd())("etcd: first use", () => {
+  let server: EtcdMember;
+  beforeAll(async () => {
+    server = await startEtcd();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  async function failureOf(call: Promise<unknown>, code: ErrorCode): Promise<string> {
+    const error = (await call.then(() => undefined).catch((failure: unknown) => failure)) as HoldfastError;
+    expect(error?.code).toBe(code);
+    return error.message;
+  }
+
+  async function keysBelow(prefix: string): Promise<string[]> {
+    const client = connect(server.url);
+    const keys = await client.getAll().prefix(`${prefix}/`).keys();
+    client.close();
+    return keys;
+  }
+
+  test("a ttl below the shortest lease is refused with what to do, each time, and leaves nothing", async () => {
+    const locks = locksAt(server.url, { prefix: "short" });
+    for (const ttlMs of [900, 1_000, 500]) {
+      const message = await failureOf(locks.mutex("k", { ttlMs }).tryAcquire(), "INVALID_ARGUMENT");
+      expect(message).toContain("at least 1001");
+      expect(message).toContain("--election-timeout");
+    }
+    expect(await keysBelow("short")).toEqual([]);
+    expect(await locks.mutex("k", { ttlMs: 1_001 }).tryRun(() => 1)).toEqual({ ran: true, value: 1 });
+  });
+
+  test("a lease that is extended beyond its class hangs on a longer one", async () => {
+    const locks = locksAt(server.url, { prefix: "longer" });
+    const lease = await locks.mutex("k", { ttlMs: 2_000, renew: false }).acquire();
+    await lease.extend(60_000);
+    const [key] = (await keysBelow("longer")).filter((name) => name.endsWith(".60"));
+    expect(key).toBeDefined();
+    await sleep(3_000);
+    expect(lease.held).toBe(true);
+    expect(await locksAt(server.url, { prefix: "longer" }).mutex("k").tryAcquire()).toBeNull();
+  });
+
+  test("a server that is too old is refused, before anything is written", async () => {
+    const client = connect(server.url);
+    onTestFinished(() => client.close());
+    const { kv, leaseClient, watchClient } = client;
+    // There is none to be had here, so it only says so.
+    const maintenance = { status: async () => ({ version: "3.3.27" }) };
+    const store = etcdStore({ kv, leaseClient, watchClient, maintenance }, { prefix: "old" });
+    const request = claimRequest("a", { ttlMs: 30_000 });
+    expect(await failureOf(store.acquire(request), "UNSUPPORTED")).toContain("3.4");
+    expect(await keysBelow("old")).toEqual([]);
+    await store.close();
+  });
+
+  test.each([
+    ["of a newer format", JSON.stringify({ v: 9, fence: "1", held: [], waiting: [] }), "version is 9"],
+    ["that is no record", "something else", "not JSON"],
+  ])("a record %s is an error, and stays as it is", async (name, text, why) => {
+    const client = connect(server.url);
+    onTestFinished(() => client.close());
+    const key = `corrupt ${name}`;
+    await client.put(`holdfast/r/${key}`).value(text);
+    const locks = locksAt(server.url);
+    expect(await failureOf(locks.mutex(key).tryAcquire(), "STORE_FAILURE")).toContain(why);
+    expect(await client.get(`holdfast/r/${key}`).string()).toBe(text);
+    // Others are none the worse for it.
+    expect(await locks.mutex("sound").tryRun(() => 1)).toEqual({ ran: true, value: 1 });
+  });
+
+  test("a client that was closed before the store is told of", async () => {
+    const client = connect(server.url);
+    const store = etcdStore(client);
+    client.close();
+    const message = await failureOf(store.acquire(claimRequest("a", { ttlMs: 30_000 })), "STORE_FAILURE");
+    expect(message).toContain("Close the store first");
+    await store.close();
+  });
+
+  test("a server whose space is used up is unavailable, and says what to do about it", async () => {
+    const small = await startEtcd(["--quota-backend-bytes", "2000000"]);
+    onTestFinished(() => small.stop());
+    const client = connect(small.url);
+    onTestFinished(() => client.close());
+    const fill = async () => {
+      await client.put("filling").value("x".repeat(500_000));
+      return false;
+    };
+    let full = false;
+    await until("it is full", () => fill().catch(() => (full = true))).catch(() => {});
+    expect(full).toBe(true);
+    const locks = createLocks(etcdStore(client, { flightMs: 1_000 }), { requestTimeoutMs: 2_000 });
+    const { cause } = await locks
+      .mutex("k")
+      .tryAcquire()
+      .then(() => new Error("granted"))
+      .catch((error: HoldfastError) => error);
+    expect(cause).toMatchObject({
+      code: "STORE_UNAVAILABLE",
+      message: expect.stringContaining("defragment"),
+    });
+    await locks.close();
+  });
+
+  // The client takes a stream that is cancelled for a failure of the server, and breaks off what others ask of it.
+  test("closing a store disturbs nobody else who uses the same client", async () => {
+    const client = new Etcd3({ hosts: server.url });
+    onTestFinished(() => client.close());
+    const other = etcdStore(client);
+    const request = claimRequest("other", { key: "undisturbed", ttlMs: 30_000 });
+    await other.acquire(request);
+    const owners = ["a", "b", "c", "d", "e", "f"];
+    const stores = owners.map((owner) => {
+      const store = etcdStore(client);
+      store.onGrant(owner, () => {});
+      return store;
+    });
+    await Promise.all(
+      stores.map((store, index) => {
+        const owner = owners[index]!;
+        return store.acquire(claimRequest(owner, { key: owner, owner, ttlMs: 30_000 }));
+      }),
+    );
+    await Promise.all(stores.map((store) => store.close()));
+    for (let beat = 0; beat < 20; beat++) {
+      expect(await other.renew([request])).toMatchObject([{ state: "held" }]);
+    }
+    await other.close();
+  });
+
+  test("nothing is left of a closed store but what ends by itself", async () => {
+    const client = connect(server.url);
+    const store = etcdStore(client, { prefix: "closed" });
+    const end = store.onGrant("me", () => {});
+    await store.acquire(claimRequest("a", { owner: "me", ttlMs: 2_000 }));
+    await store.close();
+    end();
+    await until("its lease has ended", async () => {
+      const keys = await keysBelow("closed");
+      return !keys.some((key) => key.startsWith("closed/a/"));
+    });
+    // The client is the caller's, and goes on.
+    expect(await client.get("anything").string()).toBeNull();
+    client.close();
+  });
+});

@@ -1,0 +1,69 @@
+/** A server that wants to know who asks, and a user with rights for the prefix alone. */
+import { Etcd3 } from "etcd3";
+import { createLocks } from "holdfast";
+import { etcdStore } from "holdfast/etcd";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../../engines/engine.ts";
+import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+
+describe.skipIf(!canRunEtcd())("etcd: rights", () => {
+  let server: EtcdMember;
+  beforeAll(async () => {
+    server = await startEtcd();
+    const admin = new Etcd3({ hosts: server.url });
+    const root = admin.user("root");
+    await root.create("root");
+    await admin.role("root").create();
+    await root.addRole("root");
+    const role = admin.role("locks");
+    await role.create();
+    await role.grant({ permission: "Readwrite", range: admin.range({ prefix: "holdfast/" }) });
+    const user = admin.user("holdfast");
+    await user.create("secret");
+    await user.addRole("locks");
+    await admin.auth.authEnable();
+    admin.close();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  function open(auth: { username: string; password: string } | undefined, prefix = "holdfast") {
+    const client = new Etcd3({ hosts: server.url, ...(auth === undefined ? {} : { auth }) });
+    const locks = createLocks(etcdStore(client, { prefix }), { onWarning: () => {} });
+    onTestFinished(async () => {
+      await locks.close();
+      client.close();
+    });
+    return locks;
+  }
+
+  const user = { username: "holdfast", password: "secret" };
+
+  test("a user with rights for the prefix can do all that there is to do", async () => {
+    const [one, other] = [open(user), open(user)];
+    const lease = await one.mutex("k", { ttlMs: 3_000 }).acquire();
+    const waiting = other.mutex("k", { ttlMs: 60_000 }).acquire();
+    await until("it waits", async () => (await one.inspect("k")).waitingCount === 1);
+    await lease.extend(10_000);
+    const keys: string[] = [];
+    for await (const { key } of one.list()) keys.push(key);
+    expect(keys).toEqual(["k"]);
+    await lease.release();
+    // It is pushed: the waiter's own heartbeats are 20 s apart.
+    expect((await waiting).fence).toBeGreaterThan(lease.fence);
+    expect(await one.forceRelease("k", (await waiting).id)).toBe(true);
+  });
+
+  test.each([
+    ["no login", undefined, "holdfast", "log in"],
+    ["a wrong password", { ...user, password: "wrong" }, "holdfast", "password"],
+    ["an unknown user", { ...user, username: "nobody" }, "holdfast", "password"],
+    ["a prefix without rights", user, "elsewhere", "docs/stores/etcd.md"],
+    ["a prefix that only begins alike", user, "holdfast2", "docs/stores/etcd.md"],
+  ])("%s is UNAUTHORIZED, and says what to do", async (_, auth, prefix, what) => {
+    const locks = open(auth, prefix);
+    await expect(locks.mutex("k").tryAcquire()).rejects.toMatchObject({
+      code: "UNAUTHORIZED",
+      message: expect.stringContaining(what),
+    });
+  });
+});

@@ -1,0 +1,148 @@
+/**
+ * Processes get killed and stopped, and clocks are wrong. Throughout: fences only grow, an outage is never
+ * contention, what is held stays held, and nothing is unhandled, which the test runner watches.
+ */
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { createLocks, systemClock } from "holdfast";
+import { fileStore } from "holdfast/file";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../../engines/engine.ts";
+import { Workers } from "../workers.ts";
+import type { HolderMessage } from "../writing-holder.ts";
+import { testFolder } from "./folders.ts";
+import { killRounds } from "./kill-rounds.ts";
+
+const ttlMs = 1_500;
+/** A heartbeat, the claim of whoever held last, and what a busy machine takes. */
+const soonMs = ttlMs / 3 + ttlMs + 3_000;
+
+function start(program: string, args: readonly string[], execArgv: readonly string[] = []) {
+  const path = fileURLToPath(new URL(program, import.meta.url));
+  const child = fork(path, args, { execArgv: ["--import", "tsx", ...execArgv] });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  return child;
+}
+
+describe("file: faults", { timeout: 90_000 }, () => {
+  test("processes that are killed at any moment lose nobody's lock and no fence", async () => {
+    const report = await killRounds({ folder: testFolder(), rounds: 200, withinMs: 9_000 });
+    expect(report.faults).toEqual([]);
+    expect(report.rounds).toBeGreaterThan(2);
+    expect(report.grants).toBeGreaterThan(report.rounds);
+  });
+
+  test("a holder that was stopped for longer than its ttl knows that it lost before it writes", async () => {
+    const folder = testFolder();
+    const child = start("./holder-process.ts", [folder, String(ttlMs)]);
+    const messages: HolderMessage[] = [];
+    child.on("message", (message) => messages.push(message as HolderMessage));
+    await until("the process writes", async () => messages.some(({ wrote }) => wrote !== undefined));
+
+    child.kill("SIGSTOP");
+    const locks = createLocks(fileStore(folder));
+    const next = await locks.mutex("paused").acquire({ waitMs: soonMs + 5_000 });
+    const grantedMs = Date.now();
+    const exit = once(child, "exit");
+    child.kill("SIGCONT");
+    await exit;
+
+    expect(next.fence).toBeGreaterThan(BigInt(messages[0]!.fence!));
+    expect(messages.filter(({ wrote = 0 }) => wrote >= grantedMs)).toEqual([]);
+    expect(messages.at(-1)).toEqual({ lost: true });
+    await locks.close();
+  });
+
+  test("participants whose wall clocks are wrong by an hour take turns like all others", async () => {
+    const folder = testFolder();
+    const connects = [-3_600_000, 0, 3_600_000].map((byMs) => async () => {
+      const clock = { ...systemClock, wallMs: () => Date.now() + byMs };
+      return { store: fileStore(folder), clock, end: () => {} };
+    });
+    const workers = await Workers.start({ connects, ttlMs });
+    await workers.servesAll(soonMs);
+    await workers.stop();
+    expect(workers.overlaps).toBe(0);
+  });
+
+  test.for([-3_600_000, 3_600_000])(
+    "a process with a wall clock that is %i ms off neither ends nor takes a lease of others",
+    async (byMs) => {
+      const folder = testFolder();
+      const locks = createLocks(fileStore(folder));
+      const lease = await locks.mutex("paused", { ttlMs: 60_000 }).acquire();
+      const shift = `data:text/javascript,const now=Date.now;Date.now=()=>now()+(${byMs})`;
+      const child = start("./holder-process.ts", [folder, "2000"], ["--import", shift]);
+      const messages: HolderMessage[] = [];
+      child.on("message", (message) => messages.push(message as HolderMessage));
+      await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
+      expect(messages).toEqual([]);
+      expect(lease.held).toBe(true);
+      await lease.release();
+      await until("the process holds", async () => messages.length > 0);
+      expect(BigInt(messages[0]!.fence!)).toBeGreaterThan(lease.fence);
+      await locks.close();
+    },
+  );
+
+  test("a process that is stuck in a transaction is an outage for others, until it is killed", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder, { flightMs: 2_000 }), { requestTimeoutMs: 3_000 });
+    const before = await locks.mutex("key").run(({ fence }) => fence);
+    const child = start("./stuck-process.ts", [folder]);
+    await once(child, "message");
+    // The thread of this program is not stopped, or the time that it allows would never end.
+    await expect(locks.mutex("key").tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    child.kill("SIGKILL");
+    const lease = await locks.mutex("key").acquire({ waitMs: 10_000 });
+    expect(lease.fence).toBeGreaterThan(before);
+    await locks.close();
+  });
+});
+
+describe("file: wake-ups", { timeout: 30_000 }, () => {
+  test("a grant to another process wakes it long before its heartbeat", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder));
+    const lease = await locks.mutex("paused").acquire();
+    // Its heartbeat is due every 20 s.
+    const child = start("./holder-process.ts", [folder, "60000"]);
+    const told = once(child, "message");
+    await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
+    await lease.release();
+    const [message] = (await told) as [HolderMessage];
+    expect(BigInt(message.fence ?? 0)).toBeGreaterThan(lease.fence);
+    await locks.close();
+  });
+
+  test("what a killed process leaves is removed by the next one that listens", async () => {
+    const folder = testFolder();
+    const child = start("./holder-process.ts", [folder, "1000"]);
+    await once(child, "message");
+    const exit = once(child, "exit");
+    child.kill("SIGKILL");
+    await exit;
+    const left = readdirSync(join(folder, "wake"));
+    expect(left).toHaveLength(1);
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("paused").acquire({ waitMs: 10_000 });
+    await until("it is removed", async () => !readdirSync(join(folder, "wake")).includes(left[0]!));
+    expect(readdirSync(join(folder, "wake"))).toHaveLength(1);
+    await locks.close();
+    expect(readdirSync(join(folder, "wake"))).toEqual([]);
+  });
+
+  test("a folder whose path is too long for a socket wakes all the same", async () => {
+    const folder = join(testFolder(), "x".repeat(120));
+    const [first, second] = [createLocks(fileStore(folder)), createLocks(fileStore(folder))];
+    const lease = await first.mutex("key", { ttlMs: 60_000 }).acquire();
+    const waiting = second.mutex("key", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("the other waits", async () => (await first.inspect("key")).waitingCount === 1);
+    await lease.release();
+    expect((await waiting).fence).toBeGreaterThan(lease.fence);
+    await Promise.all([first.close(), second.close()]);
+  });
+});

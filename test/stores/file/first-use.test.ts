@@ -1,0 +1,176 @@
+/** What is wrong with a folder is told by the first call, and nothing is left behind in it. */
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { Worker } from "node:worker_threads";
+import { createLocks } from "holdfast";
+import { type FileStoreOptions, fileStore } from "holdfast/file";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { testFolder } from "./folders.ts";
+import { changeState, changeText, withFiles } from "./raw-files.ts";
+
+const isRoot = process.getuid?.() === 0;
+
+async function firstError(folder: string): Promise<unknown> {
+  const locks = createLocks(fileStore(folder), { requestTimeoutMs: 10_000 });
+  const error = await locks
+    .mutex("key")
+    .tryAcquire()
+    .catch((caught: unknown) => caught);
+  await locks.close();
+  return error;
+}
+
+describe("file: first use", () => {
+  test.each([
+    ["folder", "", {}],
+    ["folder", undefined, {}],
+    ["folder", "a\0b", {}],
+    ["maxWaiters", "folder", { maxWaiters: -1 }],
+    ["flightMs", "folder", { flightMs: 1 }],
+    ["keepIdleMs", "folder", { keepIdleMs: 5_000 }],
+    ["maxBytes", "folder", { maxBytes: 1 }],
+  ])("%s is checked: %j with %j", (name, folder, options) => {
+    const create = () => fileStore(folder as string, options as FileStoreOptions);
+    expect(create).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
+    expect(create).toThrow(name);
+  });
+
+  test("makes the folder with the first call, also below others that are missing", async () => {
+    const folder = join(testFolder(), "a", "b");
+    const store = fileStore(folder);
+    expect(existsSync(folder)).toBe(false);
+    const locks = createLocks(store);
+    expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+    await locks.close();
+    expect(readdirSync(folder)).toContain("locks.mdb");
+  });
+
+  test("a store that was never used leaves nothing", async () => {
+    const folder = join(testFolder(), "unused");
+    await fileStore(folder).close();
+    expect(existsSync(folder)).toBe(false);
+  });
+
+  test("a file in place of the folder is told", async () => {
+    const path = join(testFolder(), "file");
+    writeFileSync(path, "mine");
+    expect(await firstError(path)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("EEXIST"),
+    });
+    expect(await firstError(join(path, "below"))).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("ENOTDIR"),
+    });
+    expect(readFileSync(path, "utf8")).toBe("mine");
+  });
+
+  test.skipIf(isRoot)("a folder that this user may not write to is UNAUTHORIZED", async () => {
+    const folder = testFolder();
+    chmodSync(folder, 0o500);
+    onTestFinished(() => chmodSync(folder, 0o700));
+    expect(await firstError(folder)).toMatchObject({ code: "UNAUTHORIZED" });
+  });
+
+  test.skipIf(!isRoot)("a read-only file system is UNAUTHORIZED, and works once it is not", async () => {
+    const folder = testFolder();
+    execFileSync("mount", ["-t", "tmpfs", "-o", "ro,size=4m", "tmpfs", folder]);
+    onTestFinished(() => void execFileSync("umount", ["-l", folder]));
+    const locks = createLocks(fileStore(folder));
+    await expect(locks.mutex("key").tryAcquire()).rejects.toMatchObject({
+      code: "UNAUTHORIZED",
+      message: expect.stringContaining("read-only"),
+    });
+    execFileSync("mount", ["-o", "remount,rw", folder]);
+    expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+    await locks.close();
+  });
+
+  test("a file that is not one of LMDB is told, and left as it is", async () => {
+    const folder = testFolder();
+    writeFileSync(join(folder, "locks.mdb"), "x".repeat(20_000));
+    expect(await firstError(folder)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("not one of LMDB"),
+    });
+    expect(readFileSync(join(folder, "locks.mdb"), "utf8")).toBe("x".repeat(20_000));
+  });
+
+  test("an LMDB file of somebody else is told, and left as it is", async () => {
+    const folder = testFolder();
+    await withFiles(folder, (root) => root.putSync(Buffer.from("theirs"), Buffer.from("data")));
+    expect(await firstError(folder)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("something else"),
+    });
+    expect(await withFiles(folder, (root) => [...root.getKeys()].map(String))).toEqual(["theirs"]);
+  });
+
+  test("a folder of a newer version is told, also when it becomes so later", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder));
+    expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+    await changeState(folder, { format: 2 });
+    const expected = { code: "STORE_FAILURE", message: expect.stringContaining("newer version") };
+    await expect(locks.mutex("other").tryAcquire()).rejects.toMatchObject(expected);
+    await locks.close();
+    expect(await firstError(folder)).toMatchObject(expected);
+  });
+
+  test.each(["not json", '{"v":99}'])(
+    "a record that says %s fails its key alone, and stays",
+    async (text) => {
+      const folder = testFolder();
+      const before = createLocks(fileStore(folder));
+      await before.mutex("spoilt").run(() => {});
+      await before.close();
+      await changeText(folder, "spoilt", text);
+      const locks = createLocks(fileStore(folder));
+      await expect(locks.mutex("spoilt").tryAcquire()).rejects.toMatchObject({
+        code: "STORE_FAILURE",
+        key: "spoilt",
+      });
+      expect(await locks.mutex("other").tryAcquire()).not.toBeNull();
+      await expect(locks.mutex("spoilt").tryAcquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
+      await locks.close();
+    },
+  );
+
+  test("where lmdb is not installed, the thread says so", async () => {
+    const folder = testFolder();
+    const source = new URL("../../../src/stores/file/", import.meta.url).pathname;
+    for (const name of readdirSync(source).filter((each) => each.endsWith(".js"))) {
+      cpSync(join(source, name), join(folder, name));
+    }
+    writeFileSync(join(folder, "package.json"), '{"type":"module"}');
+    const workerData = { folder: join(folder, "data"), wallMs: Date.now() };
+    const thread = new Worker(join(folder, "disk-thread.js"), { workerData });
+    thread.postMessage({ number: 1, request: { verb: "read", keys: [] } });
+    const [answers] = await once(thread, "message");
+    expect(answers).toMatchObject([{ number: 1, failure: { code: "NO_LMDB" } }]);
+    await thread.terminate();
+  });
+
+  test("a folder that was removed is made anew, and its fences are higher", async () => {
+    const folder = join(testFolder(), "locks");
+    mkdirSync(folder);
+    const locks = createLocks(fileStore(folder));
+    const { fence } = (await locks.mutex("key").tryAcquire())!;
+    await locks.close();
+    rmSync(folder, { recursive: true });
+    const again = createLocks(fileStore(folder));
+    expect((await again.mutex("key").tryAcquire())!.fence).toBeGreaterThan(fence);
+    await again.close();
+  });
+});

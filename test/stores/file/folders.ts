@@ -1,0 +1,20 @@
+/** Folders for tests, which are gone when the tests are. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { onTestFinished } from "vitest";
+import { guard } from "../../engines/guard.ts";
+
+/** A new folder, for whoever removes it. It is removed in any case when this process has ended. */
+export function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "holdfast-file-"));
+  guard(undefined, folder);
+  return folder;
+}
+
+/** A new folder for the present test. */
+export function testFolder(): string {
+  const folder = newFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}

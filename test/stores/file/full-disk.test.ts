@@ -1,0 +1,98 @@
+/** A disk without room, which only root can make: a small one in memory is mounted for it. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { createLocks, type Lease, type Locks } from "holdfast";
+import { fileStore } from "holdfast/file";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { testFolder } from "./folders.ts";
+
+const canMount = process.platform === "linux" && process.getuid?.() === 0;
+if (!canMount)
+  console.warn("file: the tests of a full disk are SKIPPED, because only root can mount a small one.");
+
+/** A folder on a disk of 1 MiB. */
+function smallDisk(): string {
+  const folder = testFolder();
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]);
+  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
+  return folder;
+}
+
+/** Takes all the room that there is. Resolves to what gives it back. */
+function fill(folder: string): () => void {
+  const path = join(folder, "ballast");
+  for (const bytes of [65_536, 4_096]) {
+    try {
+      for (;;) writeFileSync(path, Buffer.alloc(bytes), { flag: "a" });
+    } catch {
+      // Full, but for less than that.
+    }
+  }
+  return () => rmSync(path);
+}
+
+/** Takes new locks until that fails. */
+async function takeUntilFull(locks: Locks, got: Lease[]): Promise<unknown> {
+  for (let index = got.length; index < 500; index++) {
+    const mutex = locks.mutex(`key:${index}`, { ttlMs: 60_000 });
+    const lease = await mutex.tryAcquire({ info: "x".repeat(1_000) }).catch((error: unknown) => error);
+    if (lease instanceof Error) return lease;
+    got.push(lease as Lease);
+  }
+  return undefined;
+}
+
+describe.skipIf(!canMount)("file: a full disk", () => {
+  test("is an outage, loses nothing, and is over when there is room", async () => {
+    const folder = smallDisk();
+    const locks = createLocks(fileStore(join(folder, "data")), {
+      requestTimeoutMs: 1_000,
+      onWarning: () => {},
+    });
+    const kept = await locks.mutex("kept", { ttlMs: 60_000 }).acquire();
+    const got: Lease[] = [];
+    for (let index = 0; index < 20; index++) {
+      got.push(await locks.mutex(`key:${index}`, { ttlMs: 60_000 }).acquire());
+    }
+    const makeRoom = fill(folder);
+
+    const failure = await takeUntilFull(locks, got);
+    expect(failure).toMatchObject({ code: "STORE_UNAVAILABLE" });
+    expect(reasonsOf(failure)).toContain("The disk is full.");
+    // Nothing was half-written: all that was confirmed is there, and nothing else.
+    const held: string[] = [];
+    for await (const { key } of locks.list({ prefix: "key:" })) held.push(key);
+    expect(held.sort()).toEqual(got.map(({ key }) => key).sort());
+    expect((await locks.inspect("kept")).held[0]?.fence).toBe(kept.fence);
+
+    makeRoom();
+    const after = await locks.mutex("key:after").acquire();
+    expect(after.fence).toBeGreaterThan(0n);
+    expect((await locks.mutex("new").acquire()).fence).toBeGreaterThan(got.at(-1)!.fence);
+    expect(kept.held).toBe(true);
+    expect(await kept.release()).toBe(true);
+    await locks.close();
+  });
+
+  test("is told by a store that is opened then, and that works when there is room", async () => {
+    const folder = smallDisk();
+    mkdirSync(join(folder, "data"));
+    const makeRoom = fill(folder);
+    const locks = createLocks(fileStore(join(folder, "data")), { requestTimeoutMs: 500 });
+    const failure = await locks
+      .mutex("any")
+      .tryAcquire()
+      .catch((error: unknown) => error);
+    expect(failure).toMatchObject({ code: "STORE_UNAVAILABLE" });
+    expect(reasonsOf(failure)).toContain("The disk is full.");
+    makeRoom();
+    expect(await locks.mutex("any").tryAcquire()).not.toBeNull();
+    await locks.close();
+  });
+});
+
+/** What an error says, and what it says was the cause. */
+function reasonsOf(error: unknown): string {
+  return error instanceof Error ? `${error.message} ${reasonsOf(error.cause)}` : "";
+}

@@ -1,0 +1,57 @@
+/**
+ * A process that locks and writes until it is killed, at any moment. What it was granted it appends to a log, which is how the
+ * test knows afterwards: `grant` with the fence and until when the lease lasts, on the clock that all processes of the
+ * machine share, and `end` just before it gives the lease back.
+ */
+import { appendFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createLocks } from "holdfast";
+import { fileStore } from "holdfast/file";
+
+const [folder = "", log = "", ttl = ""] = process.argv.slice(2);
+const ttlMs = Number(ttl);
+const locks = createLocks(fileStore(folder), { onWarning: () => {} });
+
+const monotonicMs = () => Number(process.hrtime.bigint()) / 1e6;
+
+async function takeTurns(): Promise<void> {
+  for (;;) {
+    try {
+      const lease = await locks.mutex("work", { ttlMs }).acquire({ waitMs: 20_000 });
+      const untilMs = monotonicMs() + lease.expiresAtMs - Date.now();
+      if (!lease.held) continue;
+      appendFileSync(log, `grant ${lease.fence} ${monotonicMs()} ${untilMs} ${process.pid}\n`);
+      await sleep(Math.random() * 10);
+      if (lease.held) appendFileSync(log, `end ${lease.fence}\n`);
+      await lease.release();
+    } catch {
+      await sleep(10);
+    }
+  }
+}
+
+/** Keeps the disk busy, so that a kill often comes in the middle of a transaction. */
+async function makeNoise(): Promise<void> {
+  for (;;) {
+    const name = `noise:${Math.floor(Math.random() * 50)}`;
+    const lease = await locks
+      .mutex(name, { ttlMs })
+      .tryAcquire({ info: "x".repeat(Math.random() * 1_000) })
+      .catch(() => null);
+    if (lease === null) await sleep(5);
+    else await lease.release().catch(() => false);
+  }
+}
+
+/** Tells its parent when its first lock was there. On a busy machine that may take a while. */
+async function becomeReady(): Promise<void> {
+  try {
+    await locks.mutex(`ready:${process.pid}`).run(() => process.send?.("ready"));
+  } catch {
+    await becomeReady();
+  }
+}
+
+void takeTurns();
+for (let each = 0; each < 8; each++) void makeNoise();
+await becomeReady();

@@ -1,0 +1,98 @@
+/** The thread of a folder: it is shared, it ends with its last store, and when it dies another one takes its place. */
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import { createLocks, StoreUnavailableError, systemClock } from "holdfast";
+import { casStore } from "holdfast/cas";
+import { fileStore } from "holdfast/file";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { fileDriver } from "../../../src/stores/file/file-driver.ts";
+import { distantDriver } from "../cas/distant-driver.ts";
+import { testFolder } from "./folders.ts";
+
+/** The threads that are spoken to from now on. */
+function threadsInUse(): Set<Worker> {
+  const threads = new Set<Worker>();
+  const post = Worker.prototype.postMessage;
+  const spy = vi.spyOn(Worker.prototype, "postMessage").mockImplementation(function (this: Worker, message) {
+    threads.add(this);
+    post.call(this, message);
+  });
+  onTestFinished(() => spy.mockRestore());
+  return threads;
+}
+
+describe("file: the thread of a folder", () => {
+  test("is shared by all stores of a process, and ends with the last", async () => {
+    const threads = threadsInUse();
+    const folder = testFolder();
+    const [first, second] = [createLocks(fileStore(folder)), createLocks(fileStore(folder))];
+    const lease = await first.mutex("key").acquire();
+    expect(await second.mutex("key").tryAcquire()).toBeNull();
+    expect(threads.size).toBe(1);
+    await first.close();
+    expect((await second.mutex("key").acquire()).fence).toBeGreaterThan(lease.fence);
+    const [thread] = threads;
+    const ended = vi.fn();
+    thread!.once("exit", ended);
+    await second.close();
+    expect(ended).toHaveBeenCalledOnce();
+    expect(threads.size).toBe(1);
+    expect(readdirSync(join(folder, "wake"))).toEqual([]);
+  });
+
+  test("when it has died, the next call starts another one", async () => {
+    const threads = threadsInUse();
+    const locks = createLocks(fileStore(testFolder()));
+    const lease = await locks.mutex("key", { ttlMs: 60_000 }).acquire();
+    await [...threads].at(-1)!.terminate();
+    expect(await locks.mutex("key").tryAcquire()).toBeNull();
+    expect(await lease.release()).toBe(true);
+    expect((await locks.mutex("key").acquire()).fence).toBeGreaterThan(lease.fence);
+    expect(threads.size).toBe(2);
+    await locks.close();
+  });
+
+  test("a reply that is lost doubles no claim", async () => {
+    const near = fileDriver(testFolder());
+    let swaps = 0;
+    const error = new StoreUnavailableError("The reply is lost.");
+    const journey = (request: string) => (request === "swap" && swaps++ % 3 === 0 ? { error } : {});
+    const store = casStore(distantDriver(near, { clock: systemClock, journey }));
+    const locks = createLocks(store);
+    for (let round = 0; round < 5; round++) {
+      const lease = await locks.mutex("key", { ttlMs: 3_000 }).acquire();
+      const { held, waitingCount } = await locks.inspect("key");
+      expect(held.map(({ fence }) => fence)).toEqual([lease.fence]);
+      expect(waitingCount).toBe(0);
+      await lease.release();
+    }
+    expect(swaps).toBeGreaterThan(12);
+    await locks.close();
+    await near.close?.();
+  });
+
+  test("is not started by anything that comes after the end of the store", async () => {
+    const threads = threadsInUse();
+    const driver = fileDriver(testFolder());
+    const end = await driver.listen?.("owner", () => {});
+    await driver.close?.();
+    const before = threads.size;
+    end?.();
+    await expect(driver.read(["key"])).rejects.toMatchObject({ code: "CLOSED" });
+    expect(threads.size).toBe(before);
+  });
+
+  test("does not keep a program from ending that has not closed its store", () => {
+    const folder = testFolder();
+    const program = fileURLToPath(new URL("./careless-process.ts", import.meta.url));
+    const said = execFileSync(process.execPath, ["--import", "tsx", program, folder], {
+      encoding: "utf8",
+      timeout: 15_000,
+    });
+    expect(said).toBe("held\n");
+    expect(existsSync(join(folder, "locks.mdb"))).toBe(true);
+  });
+});

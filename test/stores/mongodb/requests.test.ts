@@ -1,0 +1,262 @@
+/** What goes to the server: how much, when, and what becomes of it where something is in the way. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { type ClaimRequest, createLocks, type Store } from "holdfast";
+import { type MongodbStoreOptions, mongodbStore } from "holdfast/mongodb";
+import { MongoClient } from "mongodb6";
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
+import { recordsIn } from "../../../src/stores/mongodb/database.ts";
+import { MongodbDriver } from "../../../src/stores/mongodb/mongodb-driver.ts";
+import { MARKER } from "../../../src/stores/mongodb/statements.ts";
+import { freePort, until } from "../../engines/engine.ts";
+import { canRunMongodb, type MongodbServer, startMongodb } from "../../engines/mongodb.ts";
+
+describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
+  let server: MongodbServer;
+  let databases = 0;
+
+  beforeAll(async () => {
+    server = await startMongodb();
+  }, 60_000);
+  afterAll(() => server?.stop());
+
+  /** A store in a database of its own, and the commands that its client has begun and ended. */
+  function open(context: TestContext, options: MongodbStoreOptions = {}, name = `requests-${++databases}`) {
+    const client = new MongoClient(server.url, { monitorCommands: true });
+    const events: string[] = [];
+    client.on("commandStarted", ({ commandName, command }) => {
+      events.push(commandName === "update" ? `update ${command["updates"].length}` : commandName);
+    });
+    client.on("commandSucceeded", () => events.push("done"));
+    const store = mongodbStore(client.db(name), options);
+    context.onTestFinished(async () => {
+      await store.close();
+      await client.close();
+    });
+    return { client, database: client.db(name), store, events };
+  }
+
+  const timeCommand = () => (server.isMongod ? "hello" : "isMaster");
+  const oneRoundTrip = (changes: number) => [[timeCommand(), `update ${changes}`], "done", "done"];
+  /** Those that were under way together are in no order. */
+  const sorted = (events: readonly string[]) => [[...events.slice(0, 2)].sort(), ...events.slice(2)];
+
+  test("an acquire and a release take one round trip each", async (context) => {
+    const { store, events } = open(context);
+    await store.acquire(request("warm"));
+    events.length = 0;
+    expect(await store.acquire(request("one"))).toMatchObject({ state: "held" });
+    expect(sorted(events)).toEqual(oneRoundTrip(1));
+    events.length = 0;
+    expect(await store.release([{ key: "one", id: "one", token: "token" }])).toEqual([true]);
+    expect(sorted(events)).toEqual(oneRoundTrip(1));
+  });
+
+  test("many keys take one round trip as well", async (context) => {
+    const { store, events } = open(context);
+    await store.acquire(request("warm"));
+    events.length = 0;
+    const keys = Array.from({ length: 100 }, (_, index) => `key ${index}`);
+    const answers = await Promise.all(keys.map((key) => store.acquire(request(key))));
+    expect(new Set(answers.map(({ state }) => state))).toEqual(new Set(["held"]));
+    expect(sorted(events)).toEqual(oneRoundTrip(100));
+    events.length = 0;
+    const released = await store.release(keys.map((key) => ({ key, id: key, token: "token" })));
+    expect(new Set(released)).toEqual(new Set([true]));
+    expect(sorted(events)).toEqual(oneRoundTrip(100));
+  });
+
+  test("a conflict takes one more, for all that were refused", async (context) => {
+    const { store, events, database } = open(context);
+    const other = open(context, {}, database.databaseName);
+    const keys = Array.from({ length: 10 }, (_, index) => `key ${index}`);
+    await store.acquire(request("warm"));
+    await Promise.all(keys.map((key) => other.store.acquire(request(key, "other"))));
+    events.length = 0;
+    const answers = await Promise.all(keys.map((key) => store.acquire(request(key))));
+    expect(new Set(answers.map(({ state }) => state))).toEqual(new Set(["refused"]));
+    // The insert that met another record, a look at it, and the comparison that the refusal rests upon.
+    expect(events.filter((event) => event !== "done" && event !== timeCommand())).toEqual([
+      "update 10",
+      "find",
+      "update 10",
+    ]);
+  });
+
+  test("the first use makes the index, unless somebody else does", async (context) => {
+    const [made, left] = [open(context), open(context, { createIndex: false })];
+    for (const { store } of [made, left]) await store.acquire(request("key"));
+    const namesOf = async ({ database }: typeof made) =>
+      (await database.collection("holdfast").indexes()).map(({ name }) => name);
+    expect(await namesOf(made)).toContain("holdfast_keep_until");
+    expect(await namesOf(left)).not.toContain("holdfast_keep_until");
+  });
+
+  test("records are in the collection that is named or passed", async (context) => {
+    const { client, database } = open(context);
+    const named = mongodbStore(database, { collection: "named" });
+    const passed = mongodbStore(database.collection("passed"));
+    for (const store of [named, passed]) {
+      await store.acquire(request("key"));
+      await store.close();
+    }
+    for (const name of ["named", "passed"]) {
+      expect(await database.collection<{ _id: string }>(name).findOne({ _id: "key" })).toMatchObject({
+        version: expect.any(String),
+        text: expect.stringContaining('"held":[{'),
+        idle: false,
+        keepUntil: expect.any(Date),
+      });
+    }
+    // The store was closed, and not the client.
+    expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 });
+  });
+
+  test.each([
+    ["a document of somebody else", { name: "Ann" }, /something else than Holdfast wrote/],
+    ["a record of a later version", { version: "a", text: '{"v":99}' }, /version/],
+    ["a record that is damaged", { version: "a", text: '{"v":1,"held":' }, /"strange"/],
+  ])("%s is left as it is, and told", async (_, document, message) => {
+    const client = new MongoClient(server.url);
+    const database = client.db(`requests-${++databases}`);
+    const collection = database.collection<{ _id: string }>("holdfast");
+    await collection.insertOne({ _id: "strange", ...document });
+    const store = mongodbStore(database);
+    const [strange, other] = await Promise.allSettled([
+      store.acquire(request("strange")),
+      store.acquire(request("other")),
+    ]);
+    expect(strange).toMatchObject({ status: "rejected", reason: { code: "STORE_FAILURE", key: "strange" } });
+    expect(String((strange as PromiseRejectedResult).reason)).toMatch(message);
+    expect(other).toMatchObject({ value: { state: "held" } });
+    expect(await collection.findOne({ _id: "strange" })).toEqual({ _id: "strange", ...document });
+    await store.close();
+    await client.close();
+  });
+
+  test("a lone server is no quorum, and nothing is written to it", async (context) => {
+    if (server.isMongod) return context.skip("It is a replica set.");
+    const { store, database } = open(context, { durability: "quorum" });
+    expect(store.durability).toBe("quorum");
+    await expect(store.acquire(request("key"))).rejects.toMatchObject({ code: "DURABILITY_UNAVAILABLE" });
+    expect(await database.listCollections().toArray()).toEqual([]);
+  });
+
+  test("old records are swept in batches, younger ones stay", async () => {
+    const client = new MongoClient(server.url);
+    const database = client.db(`requests-${++databases}`);
+    const options = { durability: "local", createIndex: true, timeoutMs: 5_000 } as const;
+    const driver = new MongodbDriver(recordsIn(database, undefined), options);
+    const { nowMs } = await driver.read([]);
+    const change = { expected: undefined, text: "{}", idle: true, dropped: [], wakes: [] };
+    const changes = Array.from({ length: 5 }, (_, index) => ({
+      ...change,
+      key: `${index}`,
+      keepUntilMs: index < 4 ? nowMs - 1 : nowMs + 60_000,
+    }));
+    await driver.swap({ changes, earliestMs: nowMs, latestMs: nowMs + 60_000 });
+    expect([await driver.sweep(3), await driver.sweep(3), await driver.sweep(3)]).toEqual([3, 1, 0]);
+    const left = await database.collection("holdfast").find().toArray();
+    expect(left.map(({ _id }) => _id as unknown)).toEqual(expect.arrayContaining(["4", MARKER]));
+    expect(left).toHaveLength(2);
+    await client.close();
+  });
+
+  test("a store sweeps by itself what it has left", async (context) => {
+    const { store, database } = open(context, { flightMs: 100, keepIdleMs: 101 });
+    await store.acquire(request("short"));
+    await store.release([{ key: "short", id: "short", token: "token" }]);
+    const records = database.collection<{ _id: string }>("holdfast");
+    expect(await records.findOne({ _id: "short" })).not.toBeNull();
+    await until("it is gone", async () => (await records.findOne({ _id: "short" })) === null, 10_000);
+  });
+
+  test("a version that is expected of a record that is gone is a conflict, also without the marker", async () => {
+    const client = new MongoClient(server.url);
+    const database = client.db(`requests-${++databases}`);
+    const options = { durability: "local", createIndex: true, timeoutMs: 5_000 } as const;
+    const driver = new MongodbDriver(recordsIn(database, undefined), options);
+    const { nowMs } = await driver.read([]);
+    await database.collection("holdfast").deleteMany({});
+    const change = { key: "gone", text: "{}", idle: false, keepUntilMs: nowMs, dropped: [], wakes: [] };
+    const changes = [{ ...change, expected: "some" }];
+    const { results } = await driver.swap({ changes, earliestMs: nowMs, latestMs: nowMs + 60_000 });
+    expect(results).toEqual([{ state: "conflict", current: undefined }]);
+    expect((await driver.read(["gone"])).records).toEqual([undefined]);
+    await client.close();
+  });
+
+  test("listing goes by prefix, page by page", async (context) => {
+    const { store } = open(context);
+    const locks = createLocks(store, { closeStore: false });
+    const keys = ["a", "app:1", "app:2", "app:3", "app;", "app\u{10ffff}", "b"];
+    await Promise.all(keys.map((key) => locks.mutex(key).acquire()));
+    const listed = async (prefix: string) => {
+      const found: string[] = [];
+      for await (const { key } of locks.list({ prefix, pageSize: 2 })) found.push(key);
+      return found;
+    };
+    expect(await listed("app:")).toEqual(["app:1", "app:2", "app:3"]);
+    expect(await listed("app")).toEqual(["app:1", "app:2", "app:3", "app;", "app\u{10ffff}"]);
+    expect(await listed("app\u{10ffff}")).toEqual(["app\u{10ffff}"]);
+    expect(await listed("")).toEqual(keys);
+    expect(await listed("c")).toEqual([]);
+    await locks.close();
+  });
+
+  test("a client that is closed is a failure that says so", async () => {
+    const client = new MongoClient(server.url);
+    const store = mongodbStore(client.db(`requests-${++databases}`));
+    await store.acquire(request("key"));
+    await client.close();
+    const failing = store.acquire(request("other"));
+    await expect(failing).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("The client is closed"),
+    });
+    await store.close();
+    await client.close();
+  });
+
+  test("a server that is not there is an outage", async () => {
+    const port = await freePort();
+    const client = new MongoClient(`mongodb://127.0.0.1:${port}`, { serverSelectionTimeoutMS: 100 });
+    const store = mongodbStore(client.db("nowhere"));
+    await expect(store.acquire(request("key"))).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await store.close();
+    await client.close();
+  });
+
+  test("a store that is closed leaves nothing under way, with waiters or without", async (context) => {
+    const { store, events, client } = open(context);
+    const locks = createLocks(store, { closeStore: false });
+    const lease = await locks.mutex("key").acquire();
+    const waiting = locks.mutex("key").acquire();
+    const outcome = expect(waiting).rejects.toMatchObject({ code: "CLOSED" });
+    await until("somebody waits", async () => (await locks.inspect("key")).waitingCount === 1);
+    await locks.close();
+    await outcome;
+    expect(lease.held).toBe(false);
+    await store.close();
+    events.length = 0;
+    await sleep(300);
+    expect(events).toEqual([]);
+    expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 });
+    await expect((store as Store).acquire(request("key"))).rejects.toMatchObject({ code: "CLOSED" });
+  });
+});
+
+function request(key: string, id = key): ClaimRequest {
+  return {
+    key,
+    id,
+    token: "token",
+    weight: 1,
+    limit: 1,
+    priority: 0,
+    ttlMs: 30_000,
+    wait: false,
+    owner: "",
+    info: "",
+    application: "",
+  };
+}

@@ -1,0 +1,214 @@
+/** What other transactions do to the store, and what the store does not do to them. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { createLocks } from "holdfast";
+import { createConnection, type RowDataPacket } from "mysql2/promise";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { CasDriver, Change } from "../../../src/stores/cas/index.ts";
+import { sender } from "../../../src/stores/mysql/client.ts";
+import { mysqlDriver } from "../../../src/stores/mysql/driver.ts";
+import { tableNames } from "../../../src/stores/mysql/table.ts";
+import { until } from "../../engines/engine.ts";
+import { canRunMariadb } from "../../engines/mariadb.ts";
+import { useDatabase } from "./database.ts";
+
+function changeOf(key: string, expected: Change["expected"], text: string | undefined): Change {
+  return { key, expected, text, idle: false, keepUntilMs: 4_000_000_000_000, dropped: [], wakes: [] };
+}
+
+describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
+  const database = useDatabase(["--innodb-lock-wait-timeout=3"]);
+
+  function newDriver(client = database.pool()): CasDriver {
+    return mysqlDriver({
+      send: sender(client, 5_000),
+      names: tableNames("holdfast_locks"),
+      autoMigrate: false,
+      durability: "ephemeral",
+      maxRecordBytes: 1_048_576,
+    });
+  }
+
+  /** A change at the present time, which the server may make until so long after it. */
+  async function swap(driver: CasDriver, changes: readonly Change[], forMs = 60_000) {
+    const { nowMs } = await driver.read([]);
+    return driver.swap({ changes, earliestMs: Math.floor(nowMs), latestMs: Math.ceil(nowMs) + forMs });
+  }
+
+  /** Somebody who looks at a record for longer than is good. */
+  async function lockRow(key: string) {
+    const connection = await createConnection(database.server.url);
+    onTestFinished(() => connection.end());
+    await connection.query("start transaction");
+    await connection.query("select version from holdfast_locks where lock_key = ? for update", [key]);
+    return connection;
+  }
+
+  /** The transactions that there are. The server makes the list anew only if nobody has looked for a tenth of a second. */
+  async function transactions(): Promise<readonly Record<string, unknown>[]> {
+    await sleep(150);
+    return database.admin(
+      "select trx_state as state, trx_mysql_thread_id as thread from information_schema.innodb_trx",
+    );
+  }
+
+  /** The thread that waits for a row. */
+  async function waitingThread(): Promise<unknown> {
+    return (await transactions()).find((transaction) => transaction["state"] === "LOCK WAIT")?.["thread"];
+  }
+
+  test("a swap that gets at its row only after its time writes nothing, and says so", async () => {
+    const driver = newDriver();
+    await swap(driver, [changeOf("late", undefined, "before")]);
+    const { records } = await driver.read(["late"]);
+    const other = await lockRow("late");
+    const swapping = swap(
+      driver,
+      [changeOf("late", records[0]?.version, "after"), changeOf("late too", undefined, "after")],
+      500,
+    );
+    await until("the swap waits for the row", async () => (await waitingThread()) !== undefined);
+    await sleep(600);
+    await other.query("commit");
+    expect((await swapping).results).toEqual([{ state: "untimely" }, { state: "untimely" }]);
+    expect((await driver.read(["late", "late too"])).records).toEqual([records[0], undefined]);
+  });
+
+  test("a row that somebody else holds for too long is an outage, and nothing of the batch is written", async () => {
+    const driver = newDriver();
+    await swap(driver, [changeOf("stuck", undefined, "before")]);
+    const { records } = await driver.read(["stuck"]);
+    await lockRow("stuck");
+    const changes = [
+      changeOf("a first", undefined, "after"),
+      changeOf("stuck", records[0]?.version, "after"),
+    ];
+    await expect(swap(driver, changes)).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    expect((await driver.read(["a first", "stuck"])).records).toEqual([undefined, records[0]]);
+  });
+
+  test.for(["pool", "connection"])(
+    "a swap that is killed leaves no transaction open, over a %s",
+    async (kind) => {
+      const key = `killed over a ${kind}`;
+      const connection = await createConnection(database.server.url);
+      onTestFinished(() => connection.end());
+      const driver = kind === "pool" ? newDriver() : newDriver(connection as never);
+      await swap(driver, [changeOf(key, undefined, "before")]);
+      const { records } = await driver.read([key]);
+      const other = await lockRow(key);
+      const swapping = swap(driver, [
+        changeOf(`a ${key}`, undefined, "after"),
+        changeOf(key, records[0]?.version, "after"),
+      ]);
+      const failing = expect(swapping).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+      await until("the swap waits for the row", async () => (await waitingThread()) !== undefined);
+      const waiting = await database.admin(
+        "select trx_mysql_thread_id as id from information_schema.innodb_trx where trx_state = 'LOCK WAIT'",
+      );
+      await database.admin(`kill query ${waiting[0]?.["id"]}`);
+      await failing;
+      await other.query("rollback");
+      await until("no transaction is open", async () => (await transactions()).length === 0);
+      const { results } = await swap(driver, [changeOf(`a ${key}`, undefined, "after")]);
+      expect(results[0]?.state).toBe("swapped");
+    },
+  );
+
+  test("batches of the same keys in any order never wait for each other in a circle", async () => {
+    const drivers = [newDriver(), newDriver(), newDriver()];
+    const keys = Array.from({ length: 12 }, (_, index) => `circle ${index}`);
+    const deadlocks = async () => {
+      const rows = await database.admin(
+        "select count from information_schema.innodb_metrics where name = 'lock_deadlocks'",
+      );
+      return Number(rows[0]?.["count"] ?? rows[0]?.["COUNT"]);
+    };
+    const before = await deadlocks();
+    const written = await Promise.all(
+      drivers.map(async (driver, number) => {
+        let count = 0;
+        for (let round = 0; round < 30; round++) {
+          // Some keys are known, and some are guessed to be absent, each to another driver.
+          const { records } = await driver.read(keys);
+          const changes = keys.map((key, index) => {
+            const known = (index + number + round) % 3 === 0 ? undefined : records[index]?.version;
+            return changeOf(key, known, `${number} ${round}`);
+          });
+          const shuffled = changes.toSorted((a, b) =>
+            a.key.at(-1)! < b.key.at(-1)! ? number - 1 : 1 - number,
+          );
+          const { results } = await swap(driver, shuffled);
+          count += results.filter(({ state }) => state === "swapped").length;
+        }
+        return count;
+      }),
+    );
+    expect(Math.min(...written)).toBeGreaterThan(0);
+    expect(await deadlocks()).toBe(before);
+  });
+
+  test("a connection in a transaction of somebody else is refused, and that transaction goes on", async () => {
+    const connection = await createConnection(database.server.url);
+    onTestFinished(() => connection.end());
+    await connection.query("create temporary table mine (value int) engine = innodb");
+    await connection.query("start transaction");
+    await connection.query("insert into mine values (1)");
+    const store = database.store(connection as never);
+    const locks = createLocks(store);
+    await expect(locks.mutex("theirs").tryAcquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
+    await connection.query("rollback");
+    expect((await connection.query<RowDataPacket[]>("select * from mine"))[0]).toEqual([]);
+    const lease = await locks.mutex("theirs").tryAcquire();
+    expect(await lease?.release()).toBe(true);
+  });
+
+  test("a connection without autocommit is refused, which would go on seeing the past", async () => {
+    const connection = await createConnection(database.server.url);
+    onTestFinished(() => connection.end());
+    await connection.query("set autocommit = 0");
+    const locks = createLocks(database.store(connection as never));
+    await expect(locks.mutex("past").tryAcquire()).rejects.toThrow("autocommit off");
+  });
+
+  test("a server that becomes read-only is an outage until it is not, also for users who may write all the same", async () => {
+    const locks = createLocks(database.store(database.pool()), { requestTimeoutMs: 500 });
+    const lease = await locks.mutex("failover", { ttlMs: 20_000 }).acquire();
+    await database.admin("set global read_only = 1");
+    try {
+      const asked = locks.mutex("another").tryAcquire();
+      await expect(asked).rejects.toMatchObject({
+        code: "STORE_UNAVAILABLE",
+        cause: { cause: { errno: 1290 } },
+      });
+    } finally {
+      await database.admin("set global read_only = 0");
+    }
+    expect(await lease.release()).toBe(true);
+  });
+
+  test("what a session is set to changes nothing", async () => {
+    const pool = database.pool({
+      charset: "latin1_swedish_ci",
+      timezone: "+09:00",
+      rowsAsArray: true,
+      supportBigNumbers: true,
+      bigNumberStrings: true,
+      namedPlaceholders: true,
+      typeCast: () => "nonsense",
+      flags: ["-FOUND_ROWS"],
+    });
+    pool.on("connection", (connection) => {
+      connection.query("set sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE', time_zone = '+09:00'");
+      connection.query("set session transaction isolation level serializable");
+    });
+    const key = `'"\\ ü 😀 %_`;
+    const [odd, plain] = [createLocks(database.store(pool)), createLocks(database.store(database.pool()))];
+    const lease = await odd.mutex(key).acquire({ info: "'\\\" 😀" });
+    expect((await plain.inspect(key)).held).toMatchObject([
+      { id: lease.id, info: "'\\\" 😀", fence: lease.fence },
+    ]);
+    expect(await plain.mutex(key).tryAcquire()).toBeNull();
+    expect(Math.abs(lease.expiresAtMs - Date.now() - 30_000)).toBeLessThan(5_000);
+    expect(await lease.release()).toBe(true);
+  });
+});

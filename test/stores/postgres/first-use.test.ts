@@ -1,0 +1,332 @@
+import { type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
+import {
+  migratePostgres,
+  type PostgresStoreOptions,
+  postgresMigration,
+  postgresStore,
+} from "holdfast/postgres";
+import { Client, Pool, type PoolConfig } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { checkServer, type ServerFacts } from "../../../src/stores/postgres/hello.ts";
+import { tableNames } from "../../../src/stores/postgres/table.ts";
+import { freePort } from "../../engines/engine.ts";
+import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+
+const request: ClaimRequest = {
+  key: "key",
+  id: "id",
+  token: "token",
+  weight: 1,
+  limit: 1,
+  priority: 0,
+  ttlMs: 10_000,
+  wait: false,
+  owner: "owner",
+  info: "",
+  application: "",
+};
+
+async function failure(call: Promise<unknown>): Promise<HoldfastError> {
+  const error = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  expect(error).toBeInstanceOf(HoldfastError);
+  return error as HoldfastError;
+}
+
+describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
+  let server: PostgresServer;
+  let admin: Pool;
+
+  beforeAll(async () => {
+    server = await startPostgres();
+    admin = new Pool({ connectionString: server.url, max: 5 });
+  }, 60_000);
+
+  afterAll(async () => {
+    await admin?.end();
+    await server?.stop();
+  });
+
+  function poolOf(config: PoolConfig = {}): Pool {
+    const pool = new Pool({ connectionString: server.url, max: 5, ...config });
+    onTestFinished(() => pool.end());
+    return pool;
+  }
+
+  /** Ends before the pool that it uses. */
+  function open(pool: Pool | Client, options: PostgresStoreOptions): Store {
+    const store = postgresStore(pool, options);
+    onTestFinished(() => store.close());
+    return store;
+  }
+
+  test("a missing table is told with the remedy, which is enough without another store", async () => {
+    const store = open(poolOf(), { table: "later" });
+    const error = await failure(store.acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/"later".*migratePostgres/),
+    ]);
+    await migratePostgres(admin, { table: "later" });
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+  });
+
+  test("a missing function is told, and so is a table that vanished since", async () => {
+    await migratePostgres(admin, { table: "half" });
+    const store = open(poolOf(), { table: "half" });
+    await store.acquire(request);
+    await admin.query("drop table half");
+    expect(await failure(store.release([request]))).toMatchObject({ code: "STORE_FAILURE" });
+    await migratePostgres(admin, { table: "half" });
+    const names = tableNames("half");
+    await admin.query(`drop function ${names.swapSignature}`);
+    const error = await failure(open(poolOf(), { table: "half" }).acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/function.*missing/),
+    ]);
+  });
+
+  test("many that migrate at the same time, by hand or by themselves, do not get into each other's way", async () => {
+    const pools = Array.from({ length: 4 }, () => poolOf());
+    await Promise.all(pools.map((pool) => migratePostgres(pool, { table: "race" })));
+    await Promise.all(
+      pools.map((pool, index) =>
+        open(pool, { table: "race2", autoMigrate: true }).acquire({ ...request, key: `${index}` }),
+      ),
+    );
+    expect(postgresMigration()).toContain('create table if not exists "holdfast_locks"');
+  });
+
+  test.each(['"; drop table "x', "ünï cödé", "Upper", "odd schema.select"])(
+    "%s is only a name",
+    async (table) => {
+      const [schema, name] = table.includes(".") ? table.split(".") : [undefined, table];
+      if (schema !== undefined) await admin.query(`create schema "${schema}"`);
+      const store = open(poolOf(), { table, autoMigrate: true });
+      await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+      const { rows } = await admin.query("select count(*)::int as n from pg_class where relname = $1", [
+        name,
+      ]);
+      expect(rows).toEqual([{ n: 1 }]);
+    },
+  );
+
+  test("a schema that is missing is told", async () => {
+    const error = await failure(
+      open(poolOf(), { table: "nowhere.locks", autoMigrate: true }).acquire(request),
+    );
+    expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("create schema")]);
+  });
+
+  test("missing rights are told, and nothing is written", async () => {
+    await migratePostgres(admin, { table: "guarded" });
+    await admin.query("create role reader login; grant select on guarded to reader");
+    const store = open(poolOf({ user: "reader", connectionString: asUser("reader") }), { table: "guarded" });
+    const error = await failure(store.acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "UNAUTHORIZED",
+      expect.stringContaining("docs/stores/postgres.md"),
+    ]);
+    const creating = open(poolOf({ connectionString: asUser("reader") }), {
+      table: "own",
+      autoMigrate: true,
+    });
+    expect(await failure(creating.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
+    expect((await admin.query("select * from guarded")).rows).toEqual([]);
+  });
+
+  test("the documented rights are enough", async () => {
+    await migratePostgres(admin, { table: "granted" });
+    await admin.query("create role worker login; grant select, insert, update, delete on granted to worker");
+    const locks = createLocks(open(poolOf({ connectionString: asUser("worker") }), { table: "granted" }));
+    const lease = await locks.mutex("key").acquire();
+    const next = locks.mutex("key").acquire({ waitMs: 5_000 });
+    await lease.release();
+    await (await next).release();
+    for await (const status of locks.list({ prefix: "" })) expect(status).toBeDefined();
+    await locks.close();
+  });
+
+  test("a server that takes no writes is an outage", async () => {
+    await migratePostgres(admin, { table: "frozen" });
+    const readOnly = { options: "-c default_transaction_read_only=on" };
+    const store = open(poolOf(readOnly), { table: "frozen", autoMigrate: true });
+    const error = await failure(store.acquire(request));
+    expect([error.code, error.message]).toEqual(["STORE_UNAVAILABLE", expect.stringContaining("primary")]);
+    expect((await admin.query("select * from frozen")).rows).toEqual([]);
+  });
+
+  test("an isolation level in which others' changes cannot be seen is refused", async () => {
+    const strict = { options: "-c default_transaction_isolation=serializable" };
+    const error = await failure(
+      open(poolOf(strict), { table: "strict", autoMigrate: true }).acquire(request),
+    );
+    expect([error.code, error.message]).toEqual(["UNSUPPORTED", expect.stringContaining("read committed")]);
+  });
+
+  test("a table that a crash would empty is refused", async () => {
+    await migratePostgres(admin, { table: "fleeting" });
+    await admin.query("alter table fleeting set unlogged");
+    const error = await failure(open(poolOf(), { table: "fleeting" }).acquire(request));
+    expect([error.code, error.message]).toEqual(["UNSUPPORTED", expect.stringContaining("set logged")]);
+  });
+
+  test("a database that cannot write every key is refused", async () => {
+    await admin.query(
+      "create database ascii encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'",
+    );
+    const pool = poolOf({ connectionString: server.url.replace(/postgres$/, "ascii") });
+    const error = await failure(open(pool, { autoMigrate: true }).acquire(request));
+    expect([error.code, error.message]).toEqual(["UNSUPPORTED", expect.stringContaining("UTF8")]);
+  });
+
+  test.each([
+    ["corrupt", "not JSON"],
+    ["of a future format", '{"v":2}'],
+  ])("a record that is %s fails its own key alone, and stays as it is", async (_, record) => {
+    await migratePostgres(admin, { table: "damaged" });
+    const insert =
+      "insert into damaged values ('key', '00000000-0000-0000-0000-000000000001', $1, false, 9e15) on conflict (key) do update set record = $1";
+    await admin.query(insert, [record]);
+    const store = open(poolOf(), { table: "damaged" });
+    const fine = store.acquire({ ...request, key: `fine-${record}` });
+    expect(await failure(store.acquire(request))).toMatchObject({ code: "STORE_FAILURE", key: "key" });
+    await expect(fine).resolves.toMatchObject({ state: "held" });
+    expect((await admin.query("select record from damaged where key = 'key'")).rows).toEqual([{ record }]);
+  });
+
+  test("a server that cannot be reached is an outage, and a pool that was ended is not", async () => {
+    const port = await freePort();
+    const nobody = poolOf({ connectionString: `postgres://postgres@127.0.0.1:${port}/postgres` });
+    expect((await failure(open(nobody, {}).acquire(request))).code).toBe("STORE_UNAVAILABLE");
+
+    const ended = new Pool({ connectionString: server.url });
+    const store = postgresStore(ended, { table: "ended", autoMigrate: true });
+    await store.acquire(request);
+    await ended.end();
+    const error = await failure(store.release([request]));
+    expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("ended")]);
+    await store.close();
+  });
+
+  test("a single client serves one request after the other, and without a word of warning", async () => {
+    const warnings: Error[] = [];
+    const note = (warning: Error) => warnings.push(warning);
+    process.on("warning", note);
+    onTestFinished(() => void process.off("warning", note));
+    const client = new Client({ connectionString: server.url });
+    await client.connect();
+    const store = postgresStore(client, { table: "single", autoMigrate: true });
+    const keys = Array.from({ length: 20 }, (_, index) => `${index}`);
+    await Promise.all(keys.map((key) => store.acquire({ ...request, key })));
+    // Some on their own, so that several requests are under way.
+    const looks = keys.map((key) => store.look({ key, maxClaims: 1 }));
+    await Promise.all([...looks, ...keys.map((key) => store.release([{ ...request, key }]))]);
+    await store.close();
+    await client.end();
+    expect(warnings).toEqual([]);
+  });
+
+  test("anything with query(text, values) will do, with numbers as texts as well", async () => {
+    const pool = poolOf();
+    const store = postgresStore(
+      {
+        async query(text, values) {
+          const { rows } = await pool.query({
+            text,
+            values: values ?? [],
+            types: { getTypeParser: () => asText },
+          });
+          return { rows: rows.map(mendBooleans) };
+        },
+      },
+      { table: "wrapped" },
+    );
+    onTestFinished(() => store.close());
+    await migratePostgres(pool, { table: "wrapped" });
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+    await expect(store.release([request])).resolves.toEqual([true]);
+    const wrong = postgresStore({ query: async () => [] as never }, {});
+    expect((await failure(wrong.acquire(request))).message).toContain("{ rows }");
+  });
+
+  function asUser(user: string): string {
+    return server.url.replace("postgres@", `${user}@`);
+  }
+});
+
+const asText = (value: string | Buffer) => String(value);
+
+function mendBooleans(row: Record<string, unknown>): Record<string, unknown> {
+  const mended = Object.entries(row).map(([name, value]) => [
+    name,
+    value === "t" ? true : value === "f" ? false : value,
+  ]);
+  return Object.fromEntries(mended);
+}
+
+describe("postgres: what is wrong before any use", () => {
+  const pool = new Pool({ max: 5 });
+
+  test.each([
+    ["nothing", undefined],
+    ["null", null],
+    ["an address", "postgres://127.0.0.1"],
+    ["another kind of object", { execute: () => {} }],
+  ])("a client must be one, not %s", (_, client) => {
+    expect(() => postgresStore(client as never)).toThrow(/^client must be a Pool or a Client of pg/);
+  });
+
+  test("a pool of one connection has none to listen with", () => {
+    const one = new Pool({ max: 1 });
+    expect(() => postgresStore(one)).toThrow(/listener: false/);
+    expect(() => postgresStore(one, { listener: false })).not.toThrow();
+  });
+
+  test.each([
+    { table: "" },
+    { table: "a.b.c" },
+    { table: ".a" },
+    { table: "a\0b" },
+    { table: "x".repeat(51) },
+    { table: 7 },
+    { autoMigrate: "yes" },
+    { listener: true },
+    { maxWaiters: -1 },
+    { maxFlights: 0 },
+    { keepIdleMs: 1 },
+    { tabel: "misspelt" },
+  ])("%j names its field", (options) => {
+    const [name] = Object.keys(options);
+    expect(() => postgresStore(pool, options as PostgresStoreOptions)).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message: expect.stringMatching(`^${name} `) }),
+    );
+  });
+});
+
+describe("postgres: the server", () => {
+  const facts: ServerFacts = {
+    version: 150_004,
+    encoding: "UTF8",
+    isolation: "read committed",
+    read_only: false,
+    persistence: "p",
+    has_function: true,
+  };
+
+  test.each([120_000, 130_012, 180_001])("of version %i will do", (version) => {
+    expect(checkServer({ ...facts, version }, tableNames("t"))).toBeUndefined();
+  });
+
+  test.each([110_022, 90_624])("of version %i is too old", (version) => {
+    expect(() => checkServer({ ...facts, version }, tableNames("t"))).toThrow(
+      expect.objectContaining({
+        code: "UNSUPPORTED",
+        message: expect.stringMatching(/12 or newer.*upgrade/),
+      }),
+    );
+  });
+});

@@ -1,0 +1,186 @@
+/** The one connection that listens: when it is there, when it is not, and that it comes back. */
+import { createLocks } from "holdfast";
+import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
+import { ManualClock } from "holdfast/testing";
+import { Client, Pool } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../../engines/engine.ts";
+import { canRunPgBouncer, startPgBouncer } from "../../engines/pgbouncer.ts";
+import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
+import { newDriver } from "./new-driver.ts";
+
+describe.skipIf(!canRunPostgres())("postgres: listening", () => {
+  let server: PostgresServer;
+  let admin: Client;
+
+  beforeAll(async () => {
+    server = await startPostgres();
+    admin = new Client({ connectionString: server.url });
+    await admin.connect();
+  }, 60_000);
+
+  afterAll(async () => {
+    await admin?.end();
+    await server?.stop();
+  });
+
+  function poolOf(name: string, port = server.port): Pool {
+    const url = server.url.replace(`:${server.port}/`, `:${port}/`);
+    const pool = new Pool({ connectionString: url, max: 5, application_name: name });
+    pool.on("error", () => {});
+    onTestFinished(() => pool.end());
+    return pool;
+  }
+
+  function open(pool: Pool, options: PostgresStoreOptions = {}) {
+    const locks = createLocks(postgresStore(pool, { autoMigrate: true, ...options }), {
+      onWarning: () => {},
+    });
+    onTestFinished(() => locks.close());
+    return locks;
+  }
+
+  /** The sessions of this name whose last statement was to listen. */
+  async function listeners(name: string): Promise<readonly number[]> {
+    const sql =
+      "select pid from pg_stat_activity where application_name = $1 and query ~ '^(listen|select 1)'";
+    return (await admin.query<{ pid: number }>(sql, [name])).rows.map(({ pid }) => pid);
+  }
+
+  async function sessions(name: string): Promise<number> {
+    const sql = "select count(*)::int as n from pg_stat_activity where application_name = $1";
+    return (await admin.query<{ n: number }>(sql, [name])).rows[0]!.n;
+  }
+
+  test("a waiter in another process is told, long before its next heartbeat", async () => {
+    const [one, other] = [open(poolOf("one")), open(poolOf("other"))];
+    const lease = await one.mutex("told", { ttlMs: 60_000 }).acquire();
+    const next = other.mutex("told", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await one.inspect("told")).waitingCount === 1);
+    await lease.release();
+    // A heartbeat would come after 20 s.
+    expect((await next).held).toBe(true);
+  });
+
+  test.skipIf(!canRunPgBouncer())("a waiter behind PgBouncer is told through a session past it", async () => {
+    const bouncer = await startPgBouncer(server, 4);
+    onTestFinished(() => bouncer.stop());
+    const listener = async () => {
+      const client = new Client({ connectionString: server.url });
+      await client.connect();
+      return client;
+    };
+    const [one, other] = [1, 2].map(() => open(poolOf("bounced", bouncer.port), { listener }));
+    const lease = await one!.mutex("bounced", { ttlMs: 60_000 }).acquire();
+    const next = other!.mutex("bounced", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await one!.inspect("bounced")).waitingCount === 1);
+    await lease.release();
+    expect((await next).held).toBe(true);
+  });
+
+  test("without pushes a waiter is served as well", async () => {
+    const options = { listener: false, maxPollMs: 100 } as const;
+    const [one, other] = [open(poolOf("polls"), options), open(poolOf("polls"), options)];
+    const lease = await one.mutex("polled", { ttlMs: 60_000 }).acquire();
+    const next = other.mutex("polled", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await one.inspect("polled")).waitingCount === 1);
+    await lease.release();
+    expect((await next).held).toBe(true);
+    expect(await listeners("polls")).toEqual([]);
+  });
+
+  test("a connection that is ended by the server is replaced, and works", async () => {
+    const name = "ended";
+    const locks = open(poolOf(name));
+    const other = open(poolOf("ending"));
+    for (let round = 0; round < 3; round++) {
+      await until("one listens", async () => (await listeners(name)).length === 1);
+      const [pid] = await listeners(name);
+      await admin.query("select pg_terminate_backend($1)", [pid]);
+      await until("another one listens", async () => {
+        const now = await listeners(name);
+        return now.length === 1 && now[0] !== pid;
+      });
+    }
+    const lease = await other.mutex("ended", { ttlMs: 60_000 }).acquire();
+    const next = locks.mutex("ended", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await other.inspect("ended")).waitingCount === 1);
+    await lease.release();
+    expect((await next).held).toBe(true);
+  });
+
+  test("a connection that has silently died is noticed and replaced", async () => {
+    const proxy: NetworkProxy = await startProxy(server.port);
+    onTestFinished(() => proxy.stop());
+    const clock = new ManualClock();
+    const driver = await newDriver(poolOf("silent", proxy.port), { clock });
+    const told: string[] = [];
+    await driver.listen?.("owner", (_, id) => told.push(id));
+    proxy.decide(({ connection }) => (connection.number === 1 ? "hold" : "pass"));
+    await clock.advance(15_000);
+    await clock.advance(10_000);
+    await until("another one listens", async () => {
+      await clock.advance(100);
+      const channel =
+        "select pg_notify('holdfast_' || left(encode(sha256('owner'), 'hex'), 32), '[\"key\",\"id\",\"7\"]')";
+      await admin.query(channel);
+      return told.length > 0;
+    });
+    expect(told[0]).toBe("id");
+    proxy.decide(silence);
+    await driver.close?.();
+    proxy.cut();
+  });
+
+  test("nothing is left of a store that was closed, also before it was ready", async () => {
+    const name = "closed";
+    const pool = poolOf(name);
+    for (let round = 0; round < 5; round++) {
+      const locks = createLocks(postgresStore(pool, { autoMigrate: true }));
+      const waiting = round % 2 === 0 ? undefined : locks.mutex("closed").run(() => {});
+      await waiting;
+      await locks.close();
+    }
+    // A connection that was being opened is given up when it is open.
+    await until("nobody listens", async () => (await listeners(name)).length === 0);
+    await until("the pool has all of its own", async () => pool.totalCount === pool.idleCount);
+    const mine = new Pool({ connectionString: server.url, application_name: "mine" });
+    const locks = createLocks(
+      postgresStore(mine, {
+        listener: async () => {
+          const client = new Client({ connectionString: server.url, application_name: "mine" });
+          await client.connect();
+          return client;
+        },
+      }),
+    );
+    await locks.mutex("mine").run(() => {});
+    await locks.close();
+    await mine.end();
+    await until("its connections are gone", async () => (await sessions("mine")) === 0);
+  });
+
+  test("what others notify on the channel is no wake-up", async () => {
+    const driver = await newDriver(poolOf("strangers"));
+    const told: string[] = [];
+    const end = await driver.listen?.("owner", (key, id, fence) => told.push(`${key} ${id} ${fence}`));
+    const notify = (payload: string) =>
+      admin.query("select pg_notify('holdfast_' || left(encode(sha256('owner'), 'hex'), 32), $1)", [payload]);
+    for (const payload of [
+      "",
+      "x",
+      "7",
+      "null",
+      "[1,2]",
+      '["key","id"]',
+      '["key","id","-7"]',
+      '["key","id","7"]',
+    ])
+      await notify(payload);
+    await until("ours is heard", async () => told.length > 0);
+    expect(told).toEqual(["key id 7"]);
+    end?.();
+    await driver.close?.();
+  });
+});

@@ -1,0 +1,30 @@
+/** The driver by itself, for tests of what a store over it would hide. */
+import { type Clock, systemClock } from "holdfast";
+import type { CasDriver, Change, Version } from "holdfast/cas";
+import type { PostgresClient } from "holdfast/postgres";
+import { poolListener } from "../../../src/stores/postgres/client.ts";
+import { postgresDriver } from "../../../src/stores/postgres/driver.ts";
+import { tableNames } from "../../../src/stores/postgres/table.ts";
+
+export interface NewDriverOptions {
+  readonly table?: string;
+  readonly clock?: Clock;
+}
+
+export async function newDriver(client: PostgresClient, options: NewDriverOptions = {}): Promise<CasDriver> {
+  const { table = "holdfast_locks", clock = systemClock } = options;
+  const openListener = poolListener(client);
+  const names = tableNames(table);
+  const driver = postgresDriver({ client, names, autoMigrate: true, openListener, clock });
+  await driver.prepare?.();
+  return driver;
+}
+
+export function changeOf(key: string, expected: Version | undefined, text: string | undefined): Change {
+  return { key, expected, text, idle: false, keepUntilMs: Date.now() + 86_400_000, dropped: [], wakes: [] };
+}
+
+/** A batch that any server's clock agrees with. */
+export function anyTime(changes: readonly Change[]) {
+  return { changes, earliestMs: 0, latestMs: 8_640_000_000_000_000 };
+}

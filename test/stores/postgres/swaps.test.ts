@@ -1,0 +1,185 @@
+/** What happens between transactions: the races that the comment of the function names. */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { CasDriver, Version } from "holdfast/cas";
+import { Pool, type PoolClient } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../../engines/engine.ts";
+import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { anyTime, changeOf, newDriver } from "./new-driver.ts";
+
+describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
+  let server: PostgresServer;
+  let pool: Pool;
+  let driver: CasDriver;
+
+  beforeAll(async () => {
+    // How soon the server looks for a deadlock, and fails one of those who are in it.
+    server = await startPostgres({ settings: { deadlock_timeout: "10ms" } });
+    pool = new Pool({ connectionString: server.url, max: 20 });
+    driver = await newDriver(pool);
+  }, 60_000);
+
+  afterAll(async () => {
+    await driver?.close?.();
+    await pool?.end();
+    await server?.stop();
+  });
+
+  async function write(key: string, expected: Version | undefined, text: string): Promise<Version> {
+    const { results } = await driver.swap(anyTime([changeOf(key, expected, text)]));
+    if (results[0]?.state !== "swapped") throw new Error(`${key} was not written: ${results[0]?.state}`);
+    return results[0].version;
+  }
+
+  /** Keeps a row locked until it is told to go on. */
+  async function lockRow(key: string): Promise<PoolClient> {
+    const client = await pool.connect();
+    await client.query("begin");
+    await client.query("select from holdfast_locks where key = $1 for update", [key]);
+    return client;
+  }
+
+  async function letGo(client: PoolClient, how: "commit" | "rollback"): Promise<void> {
+    await client.query(how);
+    client.release();
+  }
+
+  async function isWaiting(): Promise<boolean> {
+    const { rows } = await pool.query("select count(*)::int as n from pg_locks where not granted");
+    return rows[0].n > 0;
+  }
+
+  test("a record that is changed while a swap waits for it is a conflict that brings the change along", async () => {
+    const first = await write("waited", undefined, "one");
+    const holder = await lockRow("waited");
+    const swap = driver.swap(anyTime([changeOf("waited", first, "mine")]));
+    await until("the swap waits", isWaiting);
+    const update = "update holdfast_locks set record = 'theirs', version = $1 where key = 'waited'";
+    await holder.query(update, ["00000000-0000-0000-0000-000000000002"]);
+    await letGo(holder, "commit");
+    expect((await swap).results).toEqual([
+      { state: "conflict", current: { version: "00000000-0000-0000-0000-000000000002", text: "theirs" } },
+    ]);
+  });
+
+  test("a record that is removed while a swap waits for it is absent, and not made anew", async () => {
+    const first = await write("removed", undefined, "one");
+    const holder = await lockRow("removed");
+    const swap = driver.swap(anyTime([changeOf("removed", first, "mine")]));
+    await until("the swap waits", isWaiting);
+    await holder.query("delete from holdfast_locks where key = 'removed'");
+    await letGo(holder, "commit");
+    expect((await swap).results).toEqual([{ state: "conflict", current: undefined }]);
+    expect((await driver.read(["removed"])).records).toEqual([undefined]);
+  });
+
+  test("a record that others make while a swap wants to make it is a conflict that brings theirs along", async () => {
+    const holder = await pool.connect();
+    await holder.query("begin");
+    const insert = "insert into holdfast_locks values ('made', $1, 'theirs', false, 0)";
+    await holder.query(insert, ["00000000-0000-0000-0000-000000000003"]);
+    const swap = driver.swap(
+      anyTime([changeOf("made", undefined, "mine"), changeOf("made-too", undefined, "x")]),
+    );
+    await until("the swap waits", isWaiting);
+    await letGo(holder, "commit");
+    expect((await swap).results).toMatchObject([
+      { state: "conflict", current: { version: "00000000-0000-0000-0000-000000000003", text: "theirs" } },
+      { state: "swapped" },
+    ]);
+  });
+
+  test("a batch whose time passes while it waits changes nothing, whichever of its keys it waits for", async () => {
+    const [one, two] = [await write("late-1", undefined, "old"), await write("late-2", undefined, "old")];
+    for (const created of [[], [changeOf("late-3", undefined, "new")]]) {
+      // Whoever had the row changes nothing in the end, so only the clock speaks against the batch.
+      const holder = await lockRow("late-2");
+      const nowMs = Math.floor((await driver.read([])).nowMs);
+      const changes = [changeOf("late-1", one, "new"), changeOf("late-2", two, "new"), ...created];
+      const swap = driver.swap({ changes, earliestMs: nowMs - 1_000, latestMs: nowMs + 400 });
+      await until("the swap waits", isWaiting);
+      await sleep(500);
+      await letGo(holder, "rollback");
+      const { results, nowMs: laterMs } = await swap;
+      expect(results).toEqual(changes.map(() => ({ state: "untimely" })));
+      expect(laterMs).toBeGreaterThan(nowMs + 400);
+      const { records } = await driver.read(["late-1", "late-2", "late-3"]);
+      expect(records.map((record) => record?.text)).toEqual(["old", "old", undefined]);
+    }
+  });
+
+  test("batches that overlap at random, with new keys and known ones, do not deadlock", async () => {
+    const keys = Array.from({ length: 60 }, (_, index) => `shared-${index}`);
+    const drivers = [driver, await newDriver(pool), await newDriver(pool), await newDriver(pool)];
+    const removed = await newDriver(pool);
+    let swapped = 0;
+    const work = drivers.map(async (each) => {
+      const versions = new Map<string, Version | undefined>();
+      for (let round = 0; round < 60; round++) {
+        const chosen = keys.filter(() => Math.random() < 0.5).sort(() => Math.random() - 0.5);
+        const changes = chosen.map((key) => ({
+          ...changeOf(key, versions.get(key), `${round}`),
+          // Some are removed right away, so that they are made again.
+          keepUntilMs: Math.random() < 0.2 ? 0 : Date.now() + 60_000,
+        }));
+        const { results } = await each.swap(anyTime(changes));
+        for (const [index, result] of results.entries()) {
+          const key = chosen[index]!;
+          if (result.state === "swapped") {
+            swapped++;
+            versions.set(key, result.version);
+          } else if (result.state === "conflict") versions.set(key, result.current?.version);
+        }
+      }
+    });
+    const sweeps = (async () => {
+      for (let round = 0; round < 40; round++) {
+        await removed.sweep?.(10);
+        await sleep(5);
+      }
+    })();
+    // An error of the server, as for a deadlock, would fail any of them.
+    await Promise.all([...work, sweeps]);
+    expect(swapped).toBeGreaterThan(500);
+  });
+
+  test("a sweep passes over what somebody is changing, and takes no more than it may", async () => {
+    const old = (key: string) => ({ ...changeOf(key, undefined, "old"), keepUntilMs: 0 });
+    await driver.swap(anyTime(["old-1", "old-2", "old-3", "old-4"].map(old)));
+    const holder = await lockRow("old-2");
+    expect(await driver.sweep?.(2)).toBe(2);
+    while ((await driver.sweep?.(2)) !== 0);
+    const { records } = await driver.read(["old-1", "old-2", "old-3", "old-4"]);
+    expect(records.map((record) => record?.text)).toEqual([undefined, "old", undefined, undefined]);
+    await letGo(holder, "rollback");
+  });
+
+  test("a commit waits for the disk also where the connection is set not to", async () => {
+    const lax = new Pool({ connectionString: server.url, max: 2, options: "-c synchronous_commit=off" });
+    onTestFinished(() => lax.end());
+    const client = await lax.connect();
+    await client.query("begin");
+    const inside = await newDriver(client);
+    await inside.swap(anyTime([changeOf("durable", undefined, "one")]));
+    const { rows } = await client.query("show synchronous_commit");
+    await letGo(client, "commit");
+    expect(rows).toEqual([{ synchronous_commit: "on" }]);
+    expect((await lax.query("show synchronous_commit")).rows).toEqual([{ synchronous_commit: "off" }]);
+  });
+
+  test("nobody is notified of what does not concern another process", async () => {
+    const listener = await pool.connect();
+    const heard: string[] = [];
+    listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+    const told: string[] = [];
+    const end = await driver.listen?.("owner", (key, id, fence) => told.push(`${key} ${id} ${fence}`));
+    const version = await write("quiet", undefined, "one");
+    await driver.swap(
+      anyTime([{ ...changeOf("quiet", version, "two"), wakes: [{ owner: "owner", id: "a", fence: 7n }] }]),
+    );
+    await until("the owner is told", async () => told.length > 0);
+    expect([told, heard]).toEqual([["quiet a 7"], []]);
+    end?.();
+    listener.release(true);
+  });
+});
