@@ -4,7 +4,8 @@
 function commentsOf(file) {
   const comments = new Map();
   for (const { path, leadingComments } of file.sourceCodeInfo?.location ?? []) {
-    if (leadingComments !== "") comments.set(path.join("."), leadingComments.trim().replace(/\s*\n\s*/g, " "));
+    if (leadingComments !== "")
+      comments.set(path.join("."), leadingComments.trim().replace(/\s*\n\s*/g, " "));
   }
   return comments;
 }
@@ -62,7 +63,9 @@ function fieldTable(message, say) {
 }
 
 function valueTable(type, say) {
-  const rows = type.values.map((value, index) => `| \`${value.name}\` | ${value.number} | ${cell(say(index))} |`);
+  const rows = type.values.map(
+    (value, index) => `| \`${value.name}\` | ${value.number} | ${cell(say(index))} |`,
+  );
   return ["| Value | No. | Meaning |", "|---|---|---|", ...rows, ""];
 }
 

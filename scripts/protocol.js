@@ -20,7 +20,11 @@ const MARKER = "<!-- From here on written by npm run protocol. -->";
 
 function buf(args, options = {}) {
   const program = createRequire(import.meta.url).resolve("@bufbuild/buf/bin/buf");
-  const env = { ...process.env, PATH: `${bin}${delimiter}${process.env.PATH}`, BUF_CACHE_DIR: join(tmpdir(), "holdfast-buf") };
+  const env = {
+    ...process.env,
+    PATH: `${bin}${delimiter}${process.env.PATH}`,
+    BUF_CACHE_DIR: join(tmpdir(), "holdfast-buf"),
+  };
   const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], {
     cwd: root,
     env,
@@ -33,7 +37,9 @@ function buf(args, options = {}) {
 
 /** Every file below a folder, with its text. */
 function filesBelow(folder) {
-  const paths = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const paths = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) =>
+    entry.isFile(),
+  );
   return new Map(
     paths.map((entry) => {
       const path = join(entry.parentPath ?? entry.path, entry.name);
@@ -72,8 +78,10 @@ function check() {
     if (first) buf(["breaking", "--against", `.git#ref=${first}`]);
     buf(["generate", "-o", folder]);
     const fresh = filesBelow(join(folder, "src", "protocol", "gen"));
-    for (const name of differences(fresh, filesBelow(generated))) problems.push(`src/protocol/gen/${name} is out of date.`);
-    if (pageText() !== readFileSync(page, "utf8")) problems.push("The reference in docs/protocol.md is out of date.");
+    for (const name of differences(fresh, filesBelow(generated)))
+      problems.push(`src/protocol/gen/${name} is out of date.`);
+    if (pageText() !== readFileSync(page, "utf8"))
+      problems.push("The reference in docs/protocol.md is out of date.");
   } finally {
     rmSync(folder, { recursive: true });
   }

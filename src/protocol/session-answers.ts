@@ -11,9 +11,9 @@ import type {
 import { errorOf, failureOf } from "./errors.ts";
 import { FailureSchema } from "./gen/holdfast/v1/claims_pb.ts";
 import {
-  ClaimAnswer_State as State,
   GoodbyeSchema,
   LookAnswerSchema,
+  ClaimAnswer_State as State,
   type Welcome,
   WelcomeSchema,
 } from "./gen/holdfast/v1/session_pb.ts";

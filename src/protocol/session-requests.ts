@@ -158,7 +158,8 @@ export function readRequest(bytes: Buffer, maxOperations: number): RequestMessag
       const operation = readOperation(reader);
       operations.push(operation);
       refs += Math.max(1, operation.refs?.length ?? 1);
-      if (refs > maxOperations) throw new MalformedMessage(`A message has more than ${maxOperations} operations.`);
+      if (refs > maxOperations)
+        throw new MalformedMessage(`A message has more than ${maxOperations} operations.`);
     } else if (field === 4) terms.push(readTerms(reader));
     else if (field === 2) listen.push(reader.text());
     else if (field === 3) unlisten.push(reader.text());

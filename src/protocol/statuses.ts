@@ -1,12 +1,18 @@
 /** What is seen of keys and claims, as it travels. */
 import { create } from "@bufbuild/protobuf";
-import { type ClaimStatus, type Durability, type KeyStatus, type LookPage, UNLIMITED } from "../core/index.ts";
+import {
+  type ClaimStatus,
+  type Durability,
+  type KeyStatus,
+  type LookPage,
+  UNLIMITED,
+} from "../core/index.ts";
 import {
   ClaimState,
   ClaimStatusSchema,
+  KeyStatusSchema,
   type ClaimStatus as WireClaim,
   Durability as WireDurability,
-  KeyStatusSchema,
   type KeyStatus as WireKey,
 } from "./gen/holdfast/v1/claims_pb.ts";
 import { type LookAnswer, LookAnswerSchema } from "./gen/holdfast/v1/session_pb.ts";

@@ -50,7 +50,8 @@ export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLi
     throw invalid("terms must name no key, mode, permits or limit: they are in keys.");
   }
   const wrong = keys.find(({ mode }) => mode === PERMITS);
-  if (wrong !== undefined) throw invalid("AcquireMany takes keys exclusive or shared, not permits.", wrong.key);
+  if (wrong !== undefined)
+    throw invalid("AcquireMany takes keys exclusive or shared, not permits.", wrong.key);
   return commonTerms(
     terms,
     keys.map(({ key, mode }) => ({ key, mode, permits: 0, limit: 0 })),
@@ -59,11 +60,16 @@ export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLi
 }
 
 /** The lock of one key. Bad values are refused by the library. */
-export function lockOf(locks: Locks, { key, mode, permits, limit }: KeyTerms, options: LockOptions): Lock | Semaphore {
+export function lockOf(
+  locks: Locks,
+  { key, mode, permits, limit }: KeyTerms,
+  options: LockOptions,
+): Lock | Semaphore {
   if (mode !== PERMITS && (permits !== 0 || limit !== 0)) {
     throw invalid("permits and limit go with MODE_PERMITS.", key);
   }
-  if (mode === PERMITS) return locks.semaphore(key, checkInteger("limit", limit, 1, bounds.maxPermits), options);
+  if (mode === PERMITS)
+    return locks.semaphore(key, checkInteger("limit", limit, 1, bounds.maxPermits), options);
   return mode === SHARED ? locks.rwLock(key, options).read : locks.mutex(key, options);
 }
 
@@ -79,7 +85,12 @@ function commonTerms(request: wire.AcquireRequest, keys: readonly KeyTerms[], li
   return {
     keys,
     lock: {
-      ttlMs: checkInteger("ttlMs", request.ttlMs || Math.min(DEFAULT_TTL_MS, limits.maxTtlMs), 1, limits.maxTtlMs),
+      ttlMs: checkInteger(
+        "ttlMs",
+        request.ttlMs || Math.min(DEFAULT_TTL_MS, limits.maxTtlMs),
+        1,
+        limits.maxTtlMs,
+      ),
       ...(durability !== undefined && { durability }),
     },
     acquire: {

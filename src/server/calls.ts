@@ -43,7 +43,9 @@ export interface Call {
 
 /** Wraps the methods of services: who calls, what failed, and callers that do not read. */
 export interface Wrapping {
-  unary<I, O>(method: (request: I, call: Call) => Promise<O>): (request: I, context: HandlerContext) => Promise<O>;
+  unary<I, O>(
+    method: (request: I, call: Call) => Promise<O>,
+  ): (request: I, context: HandlerContext) => Promise<O>;
   stream<I, O>(
     method: (request: I, call: Call) => AsyncIterable<O>,
   ): (request: I, context: HandlerContext) => AsyncIterable<O>;

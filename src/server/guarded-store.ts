@@ -40,7 +40,8 @@ export class GuardedStore {
     // The store counts from when it was asked, or later; the ledger need not be exact.
     if (answer.state === "held") this.#ledger.held(request, client, nowMs, answer.expiresInMs);
     else if (answer.state === "waiting") this.#ledger.waiting(request, client, nowMs, answer.expiresInMs);
-    else if (full && answer.reason === "contended") return this.#refused({ state: "refused", reason: "queue-full" });
+    else if (full && answer.reason === "contended")
+      return this.#refused({ state: "refused", reason: "queue-full" });
     else return this.#refused(answer);
     return answer;
   }
@@ -100,7 +101,8 @@ export class GuardedStore {
     checkBytes("key", request.key, maxKeyBytes, request.key);
     checkBytes("info", request.info, maxInfoBytes, request.key);
     this.#checkTtl(request.ttlMs, request.key);
-    if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED) throw this.#cannotCount(request);
+    if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED)
+      throw this.#cannotCount(request);
     // What it has already it may ask for again.
     if (client.claims >= maxClaims && !this.#ledger.knows(request)) {
       throw new HoldfastError(

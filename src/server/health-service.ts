@@ -15,7 +15,8 @@ export function healthService(health: Health, leaving: AbortSignal): ServiceImpl
   const statusNow = async () => ((await health.isReady()) ? SERVING : NOT_SERVING);
   return {
     async check({ service }) {
-      if (!services.includes(service)) throw new ConnectError(`There is no service "${service}".`, Code.NotFound);
+      if (!services.includes(service))
+        throw new ConnectError(`There is no service "${service}".`, Code.NotFound);
       return { status: await statusNow() };
     },
     async *watch({ service }, { signal }) {

@@ -107,14 +107,7 @@ export class Ledger {
     return longest;
   }
 
-  #add(
-    name: string,
-    key: string,
-    client: Client,
-    held: boolean,
-    sinceMs: number,
-    expiresAtMs: number,
-  ): void {
+  #add(name: string, key: string, client: Client, held: boolean, sinceMs: number, expiresAtMs: number): void {
     this.#entries.set(name, { client, key, held, sinceMs, expiresAtMs });
     client.claims++;
     if (held) return;

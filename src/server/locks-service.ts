@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { HoldfastError, invalid, type Lease, StoreUnavailableError } from "../core/index.ts";
-import { errorOf, locks as wire, wireKey, wireMs } from "../protocol/index.ts";
+import { errorOf, type locks as wire, wireKey, wireMs } from "../protocol/index.ts";
 import { checkMay } from "./access.ts";
 import { type Terms, termsOf, termsOfMany } from "./acquire-terms.ts";
 import type { Call, Wrapping } from "./calls.ts";
@@ -27,7 +27,10 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
   const { unary, stream } = context.wrapping;
 
   /** Takes what the terms ask for, and tells what becomes of it. */
-  async function* hold(terms: Terms, { visitor, gone }: Call): AsyncGenerator<[HoldingEvent, Holding], void, void> {
+  async function* hold(
+    terms: Terms,
+    { visitor, gone }: Call,
+  ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
     for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
     const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store);
@@ -159,7 +162,10 @@ function leasesOf(leases: readonly Lease[], holding: Holding) {
 
 function needToken(token: string, key: string): string {
   if (token !== "") return token;
-  throw invalid("token must be the one that came with the lease. To end somebody else's claim, use ForceRelease.", key);
+  throw invalid(
+    "token must be the one that came with the lease. To end somebody else's claim, use ForceRelease.",
+    key,
+  );
 }
 
 function watchedOf(what: wire.WatchRequest["what"]): Watched {

@@ -26,7 +26,9 @@ export class Metrics {
   readonly dropped = new Map<string, number>();
   readonly addWait: (milliseconds: number) => void;
   readonly addHold: (milliseconds: number) => void;
-  readonly addStore: Readonly<Record<"acquire" | "renew" | "release" | "look", (milliseconds: number) => void>>;
+  readonly addStore: Readonly<
+    Record<"acquire" | "renew" | "release" | "look", (milliseconds: number) => void>
+  >;
 
   constructor() {
     const waits = new Histogram("holdfast_wait_seconds", "How long claims waited that were granted.");

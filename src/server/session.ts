@@ -93,10 +93,7 @@ export class ServerSession {
     stream.on("drain", () => this.#drained());
     stream.on("error", () => {});
     stream.on("close", () => this.#end());
-    stream.respond(
-      { ":status": 200, "content-type": "application/grpc+proto" },
-      { waitForTrailers: true },
-    );
+    stream.respond({ ":status": 200, "content-type": "application/grpc+proto" }, { waitForTrailers: true });
   }
 
   /** Asks the client to go elsewhere, and ends when everything has been answered. */
@@ -212,25 +209,38 @@ export class ServerSession {
         case "acquire":
           checkMay(principal, "acquire", operation.request.key);
           this.#context.store.acquire(operation.request, this.#context.visitor.client).then(
-            (answer) => this.#answered(this.#writer.acquired(number, answer)),
+            (answer) => {
+              this.#writer.acquired(number, answer);
+              this.#answered();
+            },
             (error: unknown) => this.#failed(number, error),
           );
           return;
         case "renew":
           this.#renew(operation.refs, principal).then(
-            (answers) => this.#answered(this.#writer.renewed(number, answers)),
+            (answers) => {
+              this.#writer.renewed(number, answers);
+              this.#answered();
+            },
             (error: unknown) => this.#failed(number, error),
           );
           return;
         case "release":
           checkRefs(operation.refs, principal);
           this.#context.store.release(operation.refs).then(
-            (released) => this.#answered(this.#writer.released(number, released)),
+            (released) => {
+              this.#writer.released(number, released);
+              this.#answered();
+            },
             (error: unknown) => this.#failed(number, error),
           );
           return;
         case "look":
-          checkMay(principal, "read", "key" in operation.query ? operation.query.key : operation.query.prefix);
+          checkMay(
+            principal,
+            "read",
+            "key" in operation.query ? operation.query.key : operation.query.prefix,
+          );
           this.#looks.push({ number, query: operation.query });
           void this.#lookOn();
       }
@@ -259,7 +269,8 @@ export class ServerSession {
       const { number, query } = look;
       try {
         const page = await this.#context.store.look(query);
-        this.#answered(this.#writer.looked(number, page));
+        this.#writer.looked(number, page);
+        this.#answered();
       } catch (error) {
         this.#failed(number, error);
       }
@@ -273,15 +284,16 @@ export class ServerSession {
     this.#looking = false;
   }
 
-  /** An answer has been written, which is the argument only to be said in one line. */
-  #answered(_written: void): void {
+  /** An answer has been written. */
+  #answered(): void {
     this.#inFlight--;
     this.#flushSoon();
   }
 
   #failed(number: number, error: unknown): void {
     this.#context.onError(error);
-    this.#answered(this.#writer.failed(number, error));
+    this.#writer.failed(number, error);
+    this.#answered();
   }
 
   /** When the promises that are settled by now have been heard: they all have something to say. */

@@ -15,7 +15,9 @@ describe("a token of the caller's", () => {
 
   test.each(["", "x".repeat(129), "a\nb"])("must be a token: %j", async (token) => {
     const scene = new Scene();
-    await expect(scene.locks.mutex("k").acquire({ token })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    await expect(scene.locks.mutex("k").acquire({ token })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+    });
   });
 });
 
@@ -66,7 +68,9 @@ describe("a wait that is cancelled with detachOnAbort", () => {
     const holder = await scene.rival().mutex("k", { ttlMs: TTL_MS }).acquire();
     const abort = new AbortController();
     const waiting = scene.begin(
-      scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire({ ...named, signal: abort.signal, detachOnAbort: true }),
+      scene.locks
+        .mutex("k", { ttlMs: TTL_MS })
+        .acquire({ ...named, signal: abort.signal, detachOnAbort: true }),
     );
     await scene.clock.advance(10);
     const behind = scene.begin(scene.rival().mutex("k", { ttlMs: TTL_MS }).acquire());
@@ -87,7 +91,9 @@ describe("a wait that is cancelled with detachOnAbort", () => {
     scene.faults = ({ verb }) => (verb === "acquire" ? { afterMs: 100 } : undefined);
     const abort = new AbortController();
     const asking = scene.begin(
-      scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire({ ...named, signal: abort.signal, detachOnAbort: true }),
+      scene.locks
+        .mutex("k", { ttlMs: TTL_MS })
+        .acquire({ ...named, signal: abort.signal, detachOnAbort: true }),
     );
     await scene.clock.advance(10);
     abort.abort("gone");

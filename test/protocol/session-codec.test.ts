@@ -16,7 +16,12 @@ import {
 
 const RUNS = { numRuns: 300 };
 
-const text = fc.oneof(fc.string({ maxLength: 20 }), fc.string({ unit: "binary", maxLength: 80 }), fc.constant("ä".repeat(200)))
+const text = fc
+  .oneof(
+    fc.string({ maxLength: 20 }),
+    fc.string({ unit: "binary", maxLength: 80 }),
+    fc.constant("ä".repeat(200)),
+  )
   // Lone surrogates are no text.
   .map((value) => Buffer.from(value).toString());
 const number = fc.integer({ min: 1, max: 0xffff_ffff });
@@ -38,7 +43,12 @@ const request: fc.Arbitrary<ClaimRequest> = fc.record({
 });
 
 const renewAnswer: fc.Arbitrary<RenewAnswer> = fc.oneof(
-  fc.record({ state: fc.constant("held" as const), fence, acquiredAtMs: fc.integer({ min: 0, max: 2 ** 50 }), expiresInMs: ms }),
+  fc.record({
+    state: fc.constant("held" as const),
+    fence,
+    acquiredAtMs: fc.integer({ min: 0, max: 2 ** 50 }),
+    expiresInMs: ms,
+  }),
   fc.record({ state: fc.constant("waiting" as const), expiresInMs: ms, retryInMs: ms, fence }),
   fc.constant({ state: "gone" as const }),
   fc.record({ state: fc.constant("gone" as const), takenOverBy: text }),
@@ -89,7 +99,16 @@ describe("requests", () => {
           const { weight, limit, priority, ttlMs, owner, info, application } = theirs.terms[terms]!;
           const { $typeName: _, ...names } = named;
           const most = Number(limit) === 0 ? UNLIMITED : Number(limit);
-          const read = { ...names, weight: Number(weight), limit: most, priority, ttlMs, owner, info, application };
+          const read = {
+            ...names,
+            weight: Number(weight),
+            limit: most,
+            priority,
+            ttlMs,
+            owner,
+            info,
+            application,
+          };
           expect(read).toEqual(requests[index]);
         }
       }),
@@ -108,7 +127,9 @@ describe("requests", () => {
   test("fields of a later version are passed over", () => {
     const writer = new RequestWriter();
     writer.release(7, [{ key: "k", id: "i", token: "t" }]);
-    const unknown = Buffer.from([0x78, 0xff, 0x01, 0x7a, 0x02, 0x61, 0x62, 0x7d, 1, 2, 3, 4, 0x79, 1, 2, 3, 4, 5, 6, 7, 8]);
+    const unknown = Buffer.from([
+      0x78, 0xff, 0x01, 0x7a, 0x02, 0x61, 0x62, 0x7d, 1, 2, 3, 4, 0x79, 1, 2, 3, 4, 5, 6, 7, 8,
+    ]);
     const read = readRequest(Buffer.concat([unknown, unframed(writer.take()), unknown]), 10);
     expect(read.operations).toMatchObject([{ number: 7, verb: "release" }]);
   });
@@ -155,56 +176,69 @@ describe("requests", () => {
 describe("answers", () => {
   test("what is written is read as it was, by us and by the library", () => {
     fc.assert(
-      fc.property(fc.array(renewAnswer, { maxLength: 20 }), fc.array(fc.boolean(), { maxLength: 200 }), number, fence, text, (answers, released, first, granted, owner) => {
-        const writer = new AnswerWriter();
-        writer.renewed(first, answers);
-        writer.released(1, released);
-        writer.acquired(2, { state: "refused", reason: "queue-full" });
-        writer.failed(3, new HoldfastError("QUEUE_FULL", "full", { key: "k" }));
-        writer.granted(owner, { key: "k", id: "i", fence: granted });
-        const bytes = unframed(writer.take());
-        const heard: unknown[] = [];
-        const hear = (what: string) => (...said: unknown[]) => void heard.push([what, ...said]);
-        readAnswers(bytes, {
-          welcome: hear("welcome"),
-          goodbye: hear("goodbye"),
-          acquired: hear("acquired"),
-          renewed: hear("renewed"),
-          released: hear("released"),
-          looked: hear("looked"),
-          failed: hear("failed"),
-          granted: hear("granted"),
-        });
-        expect(heard).toEqual([
-          ["renewed", first, answers],
-          ["released", 1, released],
-          ["acquired", 2, { state: "refused", reason: "queue-full" }],
-          ["failed", 3, expect.objectContaining({ code: "QUEUE_FULL", key: "k" })],
-          ["granted", owner, { key: "k", id: "i", fence: granted }],
-        ]);
-        const theirs = fromBinary(session.OpenResponseSchema, bytes);
-        expect(theirs.answers.map((answer) => answer.number)).toEqual([first, 1, 2, 3]);
-        const renewed = theirs.answers[0]!.result.value as session.RenewAnswer;
-        expect(renewed.claims.map((claim) => claim.fence)).toEqual(
-          answers.map((answer) => ("fence" in answer ? answer.fence : 0n)),
-        );
-        expect((theirs.answers[1]!.result.value as session.ReleaseAnswer).released).toEqual(released);
-        expect(theirs.answers[3]!.result.value).toMatchObject({ code: claims.ErrorCode.QUEUE_FULL, key: "k" });
-        expect(theirs.granted[0]!.fence).toBe(granted);
-        // And what the library writes, we read.
-        const again: unknown[] = [];
-        readAnswers(Buffer.from(toBinary(session.OpenResponseSchema, theirs)), {
-          welcome: () => {},
-          goodbye: () => {},
-          acquired: () => {},
-          renewed: (_, each) => again.push(each),
-          released: (_, each) => again.push(each),
-          looked: () => {},
-          failed: () => {},
-          granted: (_, each) => again.push(each.fence),
-        });
-        expect(again).toEqual([answers, released, granted]);
-      }),
+      fc.property(
+        fc.array(renewAnswer, { maxLength: 20 }),
+        fc.array(fc.boolean(), { maxLength: 200 }),
+        number,
+        fence,
+        text,
+        (answers, released, first, granted, owner) => {
+          const writer = new AnswerWriter();
+          writer.renewed(first, answers);
+          writer.released(1, released);
+          writer.acquired(2, { state: "refused", reason: "queue-full" });
+          writer.failed(3, new HoldfastError("QUEUE_FULL", "full", { key: "k" }));
+          writer.granted(owner, { key: "k", id: "i", fence: granted });
+          const bytes = unframed(writer.take());
+          const heard: unknown[] = [];
+          const hear =
+            (what: string) =>
+            (...said: unknown[]) =>
+              void heard.push([what, ...said]);
+          readAnswers(bytes, {
+            welcome: hear("welcome"),
+            goodbye: hear("goodbye"),
+            acquired: hear("acquired"),
+            renewed: hear("renewed"),
+            released: hear("released"),
+            looked: hear("looked"),
+            failed: hear("failed"),
+            granted: hear("granted"),
+          });
+          expect(heard).toEqual([
+            ["renewed", first, answers],
+            ["released", 1, released],
+            ["acquired", 2, { state: "refused", reason: "queue-full" }],
+            ["failed", 3, expect.objectContaining({ code: "QUEUE_FULL", key: "k" })],
+            ["granted", owner, { key: "k", id: "i", fence: granted }],
+          ]);
+          const theirs = fromBinary(session.OpenResponseSchema, bytes);
+          expect(theirs.answers.map((answer) => answer.number)).toEqual([first, 1, 2, 3]);
+          const renewed = theirs.answers[0]!.result.value as session.RenewAnswer;
+          expect(renewed.claims.map((claim) => claim.fence)).toEqual(
+            answers.map((answer) => ("fence" in answer ? answer.fence : 0n)),
+          );
+          expect((theirs.answers[1]!.result.value as session.ReleaseAnswer).released).toEqual(released);
+          expect(theirs.answers[3]!.result.value).toMatchObject({
+            code: claims.ErrorCode.QUEUE_FULL,
+            key: "k",
+          });
+          expect(theirs.granted[0]!.fence).toBe(granted);
+          // And what the library writes, we read.
+          const again: unknown[] = [];
+          readAnswers(Buffer.from(toBinary(session.OpenResponseSchema, theirs)), {
+            welcome: () => {},
+            goodbye: () => {},
+            acquired: () => {},
+            renewed: (_, each) => again.push(each),
+            released: (_, each) => again.push(each),
+            looked: () => {},
+            failed: () => {},
+            granted: (_, each) => again.push(each.fence),
+          });
+          expect(again).toEqual([answers, released, granted]);
+        },
+      ),
       RUNS,
     );
   });
@@ -219,20 +253,25 @@ describe("answers", () => {
 describe("frames", () => {
   test("messages come out whole, however they were cut", () => {
     fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 8 }), fc.integer({ min: 1, max: 20 }), (messages, cut) => {
-        const stream = Buffer.concat(
-          messages.map((message) => {
-            const head = Buffer.alloc(5);
-            head.writeUInt32BE(message.length, 1);
-            return Buffer.concat([head, message]);
-          }),
-        );
-        const splitter = new FrameSplitter(50);
-        const out: Buffer[] = [];
-        for (let at = 0; at < stream.length; at += cut) out.push(...splitter.push(stream.subarray(at, at + cut)));
-        expect(out.map((each) => [...each])).toEqual(messages.map((each) => [...each]));
-        expect(splitter.isInside).toBe(false);
-      }),
+      fc.property(
+        fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 8 }),
+        fc.integer({ min: 1, max: 20 }),
+        (messages, cut) => {
+          const stream = Buffer.concat(
+            messages.map((message) => {
+              const head = Buffer.alloc(5);
+              head.writeUInt32BE(message.length, 1);
+              return Buffer.concat([head, message]);
+            }),
+          );
+          const splitter = new FrameSplitter(50);
+          const out: Buffer[] = [];
+          for (let at = 0; at < stream.length; at += cut)
+            out.push(...splitter.push(stream.subarray(at, at + cut)));
+          expect(out.map((each) => [...each])).toEqual(messages.map((each) => [...each]));
+          expect(splitter.isInside).toBe(false);
+        },
+      ),
       RUNS,
     );
   });

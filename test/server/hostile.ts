@@ -32,12 +32,26 @@ const LIMITS: ServerLimits = {
   maxBufferedBytes: 262_144,
 };
 
-const methods = ["Acquire", "AcquireDetached", "AcquireMany", "Release", "Extend", "Status", "List", "Watch", "ForceRelease"];
+const methods = [
+  "Acquire",
+  "AcquireDetached",
+  "AcquireMany",
+  "Release",
+  "Extend",
+  "Status",
+  "List",
+  "Watch",
+  "ForceRelease",
+];
 
 /** Attacks under way at a time. */
 const AT_ONCE = 50;
 
-export async function attack(count: number, seed: number, progress: (text: string) => void): Promise<HostileReport> {
+export async function attack(
+  count: number,
+  seed: number,
+  progress: (text: string) => void,
+): Promise<HostileReport> {
   const server = await ServerProcess.start(LIMITS);
   const random = new Random(seed);
   const attacks: Record<string, number> = {};
@@ -91,28 +105,59 @@ interface Kind {
 }
 
 const kinds: readonly Kind[] = [
-  { name: "session: random frames", run: (to) => session(to, [helloFrame(), framed(randomBytes(to.random, 200))]) },
+  {
+    name: "session: random frames",
+    run: (to) => session(to, [helloFrame(), framed(randomBytes(to.random, 200))]),
+  },
   { name: "session: no hello", run: (to) => session(to, [operationsFrame(to.random)]) },
-  { name: "session: truncated frame", run: (to) => session(to, [helloFrame(), truncated(to.random, operationsFrame(to.random))]) },
-  { name: "session: mutated frame", run: (to) => session(to, [helloFrame(), mutated(to.random, operationsFrame(to.random))]) },
-  { name: "session: oversized frame", run: (to) => session(to, [helloFrame(), Buffer.from([0, 0x7f, 0xff, 0xff, 0xff])]) },
-  { name: "session: frame longer than allowed", run: (to) => session(to, [helloFrame(), framed(Buffer.alloc(70_000))]) },
-  { name: "session: compressed frame", run: (to) => session(to, [helloFrame(), Buffer.from([1, 0, 0, 0, 0])]) },
+  {
+    name: "session: truncated frame",
+    run: (to) => session(to, [helloFrame(), truncated(to.random, operationsFrame(to.random))]),
+  },
+  {
+    name: "session: mutated frame",
+    run: (to) => session(to, [helloFrame(), mutated(to.random, operationsFrame(to.random))]),
+  },
+  {
+    name: "session: oversized frame",
+    run: (to) => session(to, [helloFrame(), Buffer.from([0, 0x7f, 0xff, 0xff, 0xff])]),
+  },
+  {
+    name: "session: frame longer than allowed",
+    run: (to) => session(to, [helloFrame(), framed(Buffer.alloc(70_000))]),
+  },
+  {
+    name: "session: compressed frame",
+    run: (to) => session(to, [helloFrame(), Buffer.from([1, 0, 0, 0, 0])]),
+  },
   { name: "session: another version", run: (to) => session(to, [helloFrame(99)]) },
   { name: "session: bad values", run: (to) => session(to, [helloFrame(), badValuesFrame(to.random)]) },
   { name: "JSON: random", run: (to) => json(to, randomBytes(to.random, 300)) },
   { name: "JSON: mutated", run: (to) => json(to, mutated(to.random, jsonBody(to.random))) },
   { name: "JSON: truncated", run: (to) => json(to, truncated(to.random, jsonBody(to.random))) },
   { name: "JSON: wrong types", run: (to) => json(to, Buffer.from(wrongTypes(to.random))) },
-  { name: "JSON: deeply nested", run: (to) => json(to, Buffer.from(`${"[".repeat(20_000)}${"]".repeat(20_000)}`)) },
+  {
+    name: "JSON: deeply nested",
+    run: (to) => json(to, Buffer.from(`${"[".repeat(20_000)}${"]".repeat(20_000)}`)),
+  },
   { name: "JSON: too long", run: (to) => json(to, Buffer.from(JSON.stringify({ key: "x".repeat(70_000) }))) },
   { name: "gRPC: random", run: (to) => grpc(to, framed(randomBytes(to.random, 200))) },
-  { name: "gRPC: truncated", run: (to) => grpc(to, truncated(to.random, framed(randomBytes(to.random, 200)))) },
+  {
+    name: "gRPC: truncated",
+    run: (to) => grpc(to, truncated(to.random, framed(randomBytes(to.random, 200)))),
+  },
   { name: "gRPC: oversized", run: (to) => grpc(to, Buffer.from([0, 0xff, 0xff, 0xff, 0xff])) },
   { name: "TCP: random bytes", run: (to) => tcp(to, randomBytes(to.random, 300)) },
-  { name: "TCP: preface and garbage", run: (to) => tcp(to, Buffer.concat([PREFACE, randomBytes(to.random, 100)])) },
+  {
+    name: "TCP: preface and garbage",
+    run: (to) => tcp(to, Buffer.concat([PREFACE, randomBytes(to.random, 100)])),
+  },
   { name: "TCP: part of the preface", run: (to) => tcp(to, PREFACE.subarray(0, to.random.integer(1, 20))) },
-  { name: "HTTP/1.1: bad request", run: (to) => tcp(to, Buffer.from(`POST /holdfast.v1.Locks/Status HTTP/1.1\r\ncontent-length: -1\r\n\r\n`)) },
+  {
+    name: "HTTP/1.1: bad request",
+    run: (to) =>
+      tcp(to, Buffer.from(`POST /holdfast.v1.Locks/Status HTTP/1.1\r\ncontent-length: -1\r\n\r\n`)),
+  },
 ];
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -128,22 +173,35 @@ function json(to: Target, body: Buffer): Promise<string> {
 }
 
 function grpc(to: Target, body: Buffer): Promise<string> {
-  return request(to.connection, `/holdfast.v1.Locks/${to.random.pick(methods)}`, "application/grpc+proto", [body]);
+  return request(to.connection, `/holdfast.v1.Locks/${to.random.pick(methods)}`, "application/grpc+proto", [
+    body,
+  ]);
 }
 
 /** What came of a request: a gRPC status, an HTTP status, or a reset. Given up after a while. */
-function request(connection: ClientHttp2Session, path: string, type: string, parts: readonly Buffer[]): Promise<string> {
+function request(
+  connection: ClientHttp2Session,
+  path: string,
+  type: string,
+  parts: readonly Buffer[],
+): Promise<string> {
   return new Promise((resolve) => {
     if (connection.destroyed || connection.closed) {
       resolve("connection closed");
       return;
     }
-    const stream = connection.request({ ":method": "POST", ":path": path, "content-type": type, te: "trailers" });
+    const stream = connection.request({
+      ":method": "POST",
+      ":path": path,
+      "content-type": type,
+      te: "trailers",
+    });
     let answer = "none";
     const note = (headers: Record<string, unknown>) => {
       const status = headers["grpc-status"];
       if (status !== undefined) answer = `grpc ${status}`;
-      else if (headers[":status"] !== 200 && headers[":status"] !== undefined) answer = `http ${headers[":status"]}`;
+      else if (headers[":status"] !== 200 && headers[":status"] !== undefined)
+        answer = `http ${headers[":status"]}`;
     };
     stream.on("response", note).on("trailers", note);
     stream.on("error", () => {
@@ -206,13 +264,29 @@ function badValuesFrame(random: Random): Buffer {
 
 function jsonBody(random: Random): Buffer {
   return Buffer.from(
-    JSON.stringify({ key: `attacked-${random.integer(1, 5)}`, maxWaitMs: 0, ttlMs: 100, id: "i", token: "t" }),
+    JSON.stringify({
+      key: `attacked-${random.integer(1, 5)}`,
+      maxWaitMs: 0,
+      ttlMs: 100,
+      id: "i",
+      token: "t",
+    }),
   );
 }
 
 function wrongTypes(random: Random): string {
   const value = random.pick(["{}", "[]", "-1", "1e400", "null", '"x"', "true", "99999999999999999999"]);
-  const field = random.pick(["key", "ttlMs", "maxWaitMs", "keys", "terms", "mode", "prefix", "pageSize", "fence"]);
+  const field = random.pick([
+    "key",
+    "ttlMs",
+    "maxWaitMs",
+    "keys",
+    "terms",
+    "mode",
+    "prefix",
+    "pageSize",
+    "fence",
+  ]);
   return random.pick([`{"${field}":${value}}`, value]);
 }
 
@@ -226,7 +300,8 @@ function truncated(random: Random, bytes: Buffer): Buffer {
 
 function mutated(random: Random, bytes: Buffer): Buffer {
   const copy = Buffer.from(bytes);
-  for (let flips = random.integer(1, 5); flips > 0; flips--) copy[random.integer(0, copy.length - 1)] = random.integer(0, 255);
+  for (let flips = random.integer(1, 5); flips > 0; flips--)
+    copy[random.integer(0, copy.length - 1)] = random.integer(0, 255);
   return copy;
 }
 
@@ -341,7 +416,9 @@ export class ServerProcess {
   async memoryMb(): Promise<number> {
     if (!this.isAlive) throw new Error("The server has crashed.");
     this.#child.send("memory");
-    const [{ heapUsed, external }] = (await once(this.#child, "message")) as [{ heapUsed: number; external: number }];
+    const [{ heapUsed, external }] = (await once(this.#child, "message")) as [
+      { heapUsed: number; external: number },
+    ];
     return (heapUsed + external) / 1_048_576;
   }
 

@@ -19,7 +19,10 @@ afterEach(async () => {
 async function world(limits: ServerLimits): Promise<{ server: LockServer; store: Store }> {
   const server = await startLockServer({ limits });
   const store = remoteStore(server.url);
-  toEnd.push(() => server.stop({ graceMs: 0 }), () => store.close());
+  toEnd.push(
+    () => server.stop({ graceMs: 0 }),
+    () => store.close(),
+  );
   return { server, store };
 }
 
@@ -39,7 +42,16 @@ describe("claims", () => {
   test("what has expired does not count", async () => {
     const { store } = await world({ maxClaims: 1 });
     await store.acquire(claimRequest("short", { key: "short", ttlMs: 50 }));
-    await expect.poll(() => store.acquire(claim(1)).then(({ state }) => state, () => "refused"), { timeout: 5_000 }).toBe("held");
+    await expect
+      .poll(
+        () =>
+          store.acquire(claim(1)).then(
+            ({ state }) => state,
+            () => "refused",
+          ),
+        { timeout: 5_000 },
+      )
+      .toBe("held");
   });
 
   test("a key has at most so many waiters, and a full queue still lets through what need not wait", async () => {
@@ -152,7 +164,9 @@ test("long lists of heartbeats are cut into messages that a server takes", async
   const locks = createLocks(remoteStore(server.url));
   toEnd.push(() => locks.close());
   const leases = await Promise.all(
-    Array.from({ length: 1_500 }, (_, n) => locks.mutex(`${"long".repeat(50)}-${n}`, { ttlMs: 3_000 }).acquire()),
+    Array.from({ length: 1_500 }, (_, n) =>
+      locks.mutex(`${"long".repeat(50)}-${n}`, { ttlMs: 3_000 }).acquire(),
+    ),
   );
   await expect.poll(() => locks.stats().renewals, { timeout: 10_000 }).toBeGreaterThanOrEqual(1_500);
   expect(leases.every((lease) => lease.held)).toBe(true);
@@ -165,5 +179,7 @@ test.each([
   ["silenceMs", 0],
   ["maxTtlMs", 1e9],
 ])("a bound that makes no sense is refused: %s %d", async (name, value) => {
-  await expect(startLockServer({ limits: { [name]: value } })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  await expect(startLockServer({ limits: { [name]: value } })).rejects.toMatchObject({
+    code: "INVALID_ARGUMENT",
+  });
 });

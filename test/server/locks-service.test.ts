@@ -1,5 +1,9 @@
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import {
+  createConnectTransport,
+  createGrpcTransport,
+  createGrpcWebTransport,
+} from "@connectrpc/connect-node";
 import { createLocks, memoryStore } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer } from "holdfast/server";
@@ -55,7 +59,9 @@ describe.each(Object.keys(transports) as (keyof typeof transports)[])("%s", (nam
         expect(status?.held.map(({ id, fence, info }) => [id, fence, info])).toEqual([
           [lease?.id, lease?.fence, "a test"],
         ]);
-        expect(await locks.release({ key, id: lease!.id, token: lease!.token })).toMatchObject({ released: true });
+        expect(await locks.release({ key, id: lease!.id, token: lease!.token })).toMatchObject({
+          released: true,
+        });
       }
     }
     expect(cases.slice(0, 2)).toEqual(["acquired", "heartbeat"]);
@@ -227,7 +233,10 @@ describe("acquire many", () => {
     const events: wire.AcquireManyEvent[] = [];
     const request = { keys: [{ key: a }, { key: b }], terms: { maxWaitMs: 50 } };
     for await (const event of locks.acquireMany(request)) events.push(event);
-    expect(events.at(-1)?.event).toMatchObject({ case: "failed", value: { code: claims.ErrorCode.ACQUIRE_TIMEOUT } });
+    expect(events.at(-1)?.event).toMatchObject({
+      case: "failed",
+      value: { code: claims.ErrorCode.ACQUIRE_TIMEOUT },
+    });
     expect((await locks.status({ key: a })).status?.heldCount).toBe(0);
   });
 
@@ -293,10 +302,25 @@ describe("errors", () => {
   test.each([
     ["an empty key", { key: "" }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
     ["a ttl out of range", { key: "k", ttlMs: 5 }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
-    ["a wait out of range", { key: "k", maxWaitMs: 4e9 }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
-    ["a mode that there is not", { key: "k", mode: 9 }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
+    [
+      "a wait out of range",
+      { key: "k", maxWaitMs: 4e9 },
+      Code.InvalidArgument,
+      claims.ErrorCode.INVALID_ARGUMENT,
+    ],
+    [
+      "a mode that there is not",
+      { key: "k", mode: 9 },
+      Code.InvalidArgument,
+      claims.ErrorCode.INVALID_ARGUMENT,
+    ],
     ["permits of a mutex", { key: "k", permits: 2 }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
-    ["permits without a limit", { key: "k", mode: 3 }, Code.InvalidArgument, claims.ErrorCode.INVALID_ARGUMENT],
+    [
+      "permits without a limit",
+      { key: "k", mode: 3 },
+      Code.InvalidArgument,
+      claims.ErrorCode.INVALID_ARGUMENT,
+    ],
     [
       "more durability than there is",
       { key: "k", durability: claims.Durability.QUORUM },

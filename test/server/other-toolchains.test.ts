@@ -31,7 +31,9 @@ type Answer = Record<string, never>;
 function call(client: grpc.Client, method: string, request: object): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const unary = (client as unknown as Record<string, (...args: unknown[]) => void>)[method]!;
-    unary.call(client, request, (error: unknown, answer: Answer) => (error ? reject(error) : resolve(answer)));
+    unary.call(client, request, (error: unknown, answer: Answer) =>
+      error ? reject(error) : resolve(answer),
+    );
   });
 }
 
@@ -42,7 +44,9 @@ describe("grpc-js", () => {
 
   test("acquires with a stream of events, and releases", async () => {
     const locks = open(services.holdfast.v1.Locks);
-    const stream = (locks as unknown as { acquire(request: object): grpc.ClientReadableStream<Answer> }).acquire({
+    const stream = (
+      locks as unknown as { acquire(request: object): grpc.ClientReadableStream<Answer> }
+    ).acquire({
       key: "grpc-js",
       ttl_ms: 300,
       info: "from another toolchain",
@@ -56,7 +60,10 @@ describe("grpc-js", () => {
       }
     }
     expect(events).toMatchObject([
-      { event: "acquired", acquired: { lease: { key: "grpc-js", fence: expect.stringMatching(/^\d{16}$/) } } },
+      {
+        event: "acquired",
+        acquired: { lease: { key: "grpc-js", fence: expect.stringMatching(/^\d{16}$/) } },
+      },
       { event: "heartbeat" },
     ]);
     locks.close();
@@ -88,11 +95,15 @@ describe("grpc-js", () => {
     stream.write({ terms, operations: [acquire(1, "first"), acquire(2, "second")] });
     await expect.poll(() => answers.flatMap(({ answers }) => answers)).toHaveLength(2);
     stream.write({
-      operations: [{ number: 3, release: { refs: [{ key: "session", id: "first", token: "secret-first" }] } }],
+      operations: [
+        { number: 3, release: { refs: [{ key: "session", id: "first", token: "secret-first" }] } },
+      ],
     });
-    await expect.poll(() => answers.flatMap(({ granted }) => granted)).toMatchObject([
-      { owner: "grpc-js", key: "session", id: "second", fence: expect.stringMatching(/^\d{16}$/) },
-    ]);
+    await expect
+      .poll(() => answers.flatMap(({ granted }) => granted))
+      .toMatchObject([
+        { owner: "grpc-js", key: "session", id: "second", fence: expect.stringMatching(/^\d{16}$/) },
+      ]);
     expect(answers[0]).toMatchObject({ welcome: { version: 1, store: "memory", counts: true } });
     expect(answers.flatMap(({ answers }) => answers)).toMatchObject([
       { number: 1, acquired: { state: "STATE_HELD" } },
@@ -110,7 +121,9 @@ describe("grpc-js", () => {
     for (const service of ["", "holdfast.v1.Locks", "holdfast.v1.Session"]) {
       expect(await call(health, "check", { service })).toEqual({ status: "SERVING" });
     }
-    await expect(call(health, "check", { service: "other" })).rejects.toMatchObject({ code: grpc.status.NOT_FOUND });
+    await expect(call(health, "check", { service: "other" })).rejects.toMatchObject({
+      code: grpc.status.NOT_FOUND,
+    });
     health.close();
   });
 });
@@ -151,7 +164,9 @@ describe("HTTP and JSON", () => {
 
   test("a method without side effects can be asked for with GET", async () => {
     const message = encodeURIComponent(JSON.stringify({ key: "by-get" }));
-    const response = await fetch(`${server.url}/holdfast.v1.Locks/Status?connect=v1&encoding=json&message=${message}`);
+    const response = await fetch(
+      `${server.url}/holdfast.v1.Locks/Status?connect=v1&encoding=json&message=${message}`,
+    );
     expect(await response.json()).toEqual({ status: { key: "by-get" } });
   });
 
@@ -188,25 +203,29 @@ describe("pages", () => {
     await post("Extend", { key: "k", id: "i", token: "t" });
     await post("AcquireDetached", { key: "k", maxWaitMs: 0 });
     const waiting = post("AcquireDetached", { key: "k", ttlMs: 60_000 });
-    await expect.poll(() => metrics(other)).toMatchObject({ holdfast_waiting_claims: 1, holdfast_longest_queue: 1 });
+    await expect
+      .poll(() => metrics(other))
+      .toMatchObject({ holdfast_waiting_claims: 1, holdfast_longest_queue: 1 });
     await post("Release", lease);
     await waiting;
     await post("AcquireDetached", { key: "" });
     await post("AcquireDetached", { key: "short", ttlMs: 50 });
-    await expect.poll(() => metrics(other), { timeout: 5_000 }).toMatchObject({
-      holdfast_grants_total: 3,
-      holdfast_renewals_total: expect.any(Number),
-      holdfast_releases_total: 1,
-      holdfast_held_claims: 1,
-      holdfast_waiting_claims: 0,
-      holdfast_expiries_total: 1,
-      'holdfast_refusals_total{reason="contended"}': 1,
-      'holdfast_errors_total{code="INVALID_ARGUMENT"}': 1,
-      holdfast_wait_seconds_count: 3,
-      holdfast_hold_seconds_count: 1,
-      'holdfast_store_seconds_count{verb="acquire"}': expect.any(Number),
-      holdfast_connections: expect.any(Number),
-    });
+    await expect
+      .poll(() => metrics(other), { timeout: 5_000 })
+      .toMatchObject({
+        holdfast_grants_total: 3,
+        holdfast_renewals_total: expect.any(Number),
+        holdfast_releases_total: 1,
+        holdfast_held_claims: 1,
+        holdfast_waiting_claims: 0,
+        holdfast_expiries_total: 1,
+        'holdfast_refusals_total{reason="contended"}': 1,
+        'holdfast_errors_total{code="INVALID_ARGUMENT"}': 1,
+        holdfast_wait_seconds_count: 3,
+        holdfast_hold_seconds_count: 1,
+        'holdfast_store_seconds_count{verb="acquire"}': expect.any(Number),
+        holdfast_connections: expect.any(Number),
+      });
     await other.stop({ graceMs: 0 });
   });
 });

@@ -43,25 +43,50 @@ interface Caller {
 }
 
 /** Everything that can be asked for, and the permission that it takes. */
-const asks: readonly (readonly [name: string, verb: Verb, ask: (caller: Caller, key: string) => Promise<unknown>])[] = [
+const asks: readonly (readonly [
+  name: string,
+  verb: Verb,
+  ask: (caller: Caller, key: string) => Promise<unknown>,
+])[] = [
   ["Acquire", "acquire", ({ locks }, key) => first(locks.acquire({ key, detached: true, maxWaitMs: 0 }))],
   ["AcquireDetached", "acquire", ({ locks }, key) => locks.acquireDetached({ key, maxWaitMs: 0 })],
-  ["AcquireMany", "acquire", ({ locks }, key) =>
-    first(locks.acquireMany({ keys: [{ key: "shared/also" }, { key }], terms: { maxWaitMs: 0, detached: true } }))],
+  [
+    "AcquireMany",
+    "acquire",
+    ({ locks }, key) =>
+      first(
+        locks.acquireMany({
+          keys: [{ key: "shared/also" }, { key }],
+          terms: { maxWaitMs: 0, detached: true },
+        }),
+      ),
+  ],
   ["Release", "acquire", ({ locks }, key) => locks.release({ key, id: "i", token: "t" })],
   ["Extend", "acquire", ({ locks }, key) => locks.extend({ key, id: "i", token: "t" }).catch(unlessNotHeld)],
   ["Status", "read", ({ locks }, key) => locks.status({ key })],
   ["List", "read", ({ locks }, key) => locks.list({ prefix: key })],
   ["Watch a key", "read", ({ locks }, key) => first(locks.watch({ what: { case: "key", value: key } }))],
-  ["Watch a prefix", "read", ({ locks }, key) => first(locks.watch({ what: { case: "prefix", value: key } }))],
+  [
+    "Watch a prefix",
+    "read",
+    ({ locks }, key) => first(locks.watch({ what: { case: "prefix", value: key } })),
+  ],
   ["ForceRelease", "admin", ({ locks }, key) => locks.forceRelease({ key, id: "i" })],
-  ["a session's acquire", "acquire", ({ session }, key) => session.acquire(claimRequest("i", { key, wait: false }))],
+  [
+    "a session's acquire",
+    "acquire",
+    ({ session }, key) => session.acquire(claimRequest("i", { key, wait: false })),
+  ],
   ["a session's renew", "acquire", ({ session }, key) => oneRenewed(session, { key, id: "i", token: "t" })],
   ["a session's renew without a token", "admin", ({ session }, key) => oneRenewed(session, { key, id: "i" })],
   ["a session's release", "acquire", ({ session }, key) => session.release([{ key, id: "i", token: "t" }])],
   ["a session's release without a token", "admin", ({ session }, key) => session.release([{ key, id: "i" }])],
   ["a session's look at a key", "read", ({ session }, key) => session.look({ key, maxClaims: 1 })],
-  ["a session's listing", "read", ({ session }, key) => session.look({ prefix: key, limit: 1, maxClaims: 1 })],
+  [
+    "a session's listing",
+    "read",
+    ({ session }, key) => session.look({ prefix: key, limit: 1, maxClaims: 1 }),
+  ],
 ];
 
 describe.each(Object.keys(tokens))("the token %s", (name) => {
@@ -105,7 +130,9 @@ describe.each([
 test("a caller without a known token is told so in gRPC's own words", async () => {
   const error = await locksWith(undefined).status({ key: "k" }).catch(ConnectError.from);
   expect((error as ConnectError).code).toBe(Code.Unauthenticated);
-  const forbidden = await locksWith("token-read").forceRelease({ key: "own/k", id: "i" }).catch(ConnectError.from);
+  const forbidden = await locksWith("token-read")
+    .forceRelease({ key: "own/k", id: "i" })
+    .catch(ConnectError.from);
   expect((forbidden as ConnectError).code).toBe(Code.PermissionDenied);
 });
 
@@ -154,7 +181,10 @@ async function first<T>(stream: AsyncIterable<T>): Promise<T | undefined> {
   return undefined;
 }
 
-async function oneRenewed(session: Store, ref: { key: string; id: string; token?: string }): Promise<unknown> {
+async function oneRenewed(
+  session: Store,
+  ref: { key: string; id: string; token?: string },
+): Promise<unknown> {
   const [answer] = await session.renew([ref]);
   if (answer?.state === "failed") throw answer.error;
   return answer;

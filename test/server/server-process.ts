@@ -1,10 +1,16 @@
 /** A lock server in a process of its own, over memory, which tells its parent how much memory it uses. */
+
+import { pino } from "pino";
 import { memoryStore } from "../../src/index.ts";
 import { type ServerLimits, startServer } from "../../src/server/index.ts";
-import { pino } from "pino";
 
 const limits = JSON.parse(process.argv[2] ?? "{}") as ServerLimits;
-const server = await startServer({ store: memoryStore(), port: 0, logger: pino({ level: "silent" }), limits });
+const server = await startServer({
+  store: memoryStore(),
+  port: 0,
+  logger: pino({ level: "silent" }),
+  limits,
+});
 
 process.on("message", (message: "memory" | "stop") => {
   if (message === "memory") {

@@ -20,12 +20,57 @@ describe.skipIf(!hasOpenssl)("TLS", () => {
   /** A certificate that the authority has signed. */
   function certify(name: string, extensions: string): void {
     writeFileSync(at(`${name}.ext`), extensions);
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", `${name}.key`, "-out", `${name}.csr`, "-subj", `/CN=${name}`);
-    openssl("x509", "-req", "-in", `${name}.csr`, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", `${name}.crt`, "-days", "2", "-extfile", `${name}.ext`);
+    openssl(
+      "req",
+      "-newkey",
+      "ec",
+      "-pkeyopt",
+      "ec_paramgen_curve:prime256v1",
+      "-nodes",
+      "-keyout",
+      `${name}.key`,
+      "-out",
+      `${name}.csr`,
+      "-subj",
+      `/CN=${name}`,
+    );
+    openssl(
+      "x509",
+      "-req",
+      "-in",
+      `${name}.csr`,
+      "-CA",
+      "ca.crt",
+      "-CAkey",
+      "ca.key",
+      "-CAcreateserial",
+      "-out",
+      `${name}.crt`,
+      "-days",
+      "2",
+      "-extfile",
+      `${name}.ext`,
+    );
   }
 
   beforeAll(() => {
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=Test authority", "-days", "2");
+    openssl(
+      "req",
+      "-x509",
+      "-newkey",
+      "ec",
+      "-pkeyopt",
+      "ec_paramgen_curve:prime256v1",
+      "-nodes",
+      "-keyout",
+      "ca.key",
+      "-out",
+      "ca.crt",
+      "-subj",
+      "/CN=Test authority",
+      "-days",
+      "2",
+    );
     certify("server", "subjectAltName=IP:127.0.0.1,DNS:locks.test");
     certify("client", "extendedKeyUsage=clientAuth");
   });
@@ -48,7 +93,9 @@ describe.skipIf(!hasOpenssl)("TLS", () => {
     });
     expect(status).toEqual([200, "1.1"]);
     const stranger = remoteStore(server.url);
-    await expect(stranger.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await expect(stranger.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({
+      code: "STORE_UNAVAILABLE",
+    });
     await stranger.close();
     await server.stop({ graceMs: 0 });
   });
@@ -63,7 +110,9 @@ describe.skipIf(!hasOpenssl)("TLS", () => {
     await known.look({ key: "k", maxClaims: 0 });
     await known.close();
     const unknown = remoteStore(server.url, { tls: { ca: pem("ca.crt") } });
-    await expect(unknown.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await expect(unknown.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({
+      code: "STORE_UNAVAILABLE",
+    });
     await unknown.close();
     await server.stop({ graceMs: 0 });
   });

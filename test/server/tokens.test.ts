@@ -37,7 +37,9 @@ describe("a token file", () => {
     await first.look(look);
     await expect(second.look(look)).rejects.toMatchObject({ code: "UNAUTHORIZED" });
     writeTokens(path, [entry("second")]);
-    await expect.poll(() => first.look(look).then(String, (error) => error.code), { timeout: 8_000 }).toBe("UNAUTHORIZED");
+    await expect
+      .poll(() => first.look(look).then(String, (error) => error.code), { timeout: 8_000 })
+      .toBe("UNAUTHORIZED");
     await expect.poll(() => second.look(look).then(() => "ok", String), { timeout: 8_000 }).toBe("ok");
     await Promise.all([first.close(), second.close()]);
     await server.stop({ graceMs: 0 });
@@ -62,7 +64,10 @@ describe("a token file", () => {
     ["has no list", "{}"],
     ["has a token without a name", '{"tokens":[{"sha256":"00","grants":[]}]}'],
     ["has a token in plain text", '{"tokens":[{"name":"n","sha256":"secret","grants":[]}]}'],
-    ["has a verb that there is not", `{"tokens":[{"name":"n","sha256":"${hashToken("x")}","grants":[{"prefix":"","verbs":["fly"]}]}]}`],
+    [
+      "has a verb that there is not",
+      `{"tokens":[{"name":"n","sha256":"${hashToken("x")}","grants":[{"prefix":"","verbs":["fly"]}]}]}`,
+    ],
   ])("that %s is refused at the start", async (_, text) => {
     const path = join(folder, `tokens-${++files}.json`);
     writeFileSync(path, text);
@@ -74,7 +79,9 @@ describe("listening", () => {
   test("beyond loopback takes tokens, or the word insecure", async () => {
     const silent = pino({ level: "silent" });
     const common = { store: memoryStore(), port: 0, logger: silent };
-    await expect(startServer({ ...common, host: "0.0.0.0" })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    await expect(startServer({ ...common, host: "0.0.0.0" })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+    });
     for (const options of [{ insecure: true }, { tokens: [entry("t")] }]) {
       const server = await startServer({ ...common, host: "0.0.0.0", ...options });
       expect(server.port).toBeGreaterThan(0);

@@ -4,7 +4,12 @@
  * What is asked for in one turn of the event loop travels as one message. What was not answered when the stream ends is
  * rejected: nobody knows whether it was done, and asking again with the same claim is safe.
  */
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, type IncomingHttpHeaders } from "node:http2";
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  type IncomingHttpHeaders,
+} from "node:http2";
 import {
   type AcquireAnswer,
   type ClaimRef,
@@ -15,7 +20,6 @@ import {
   type LookQuery,
   type RenewAnswer,
   type RenewRef,
-  StoreUnavailableError,
 } from "../../core/index.ts";
 import {
   type AnswerListener,
@@ -26,6 +30,7 @@ import {
   SESSION_VERSION,
   type session,
 } from "../../protocol/index.ts";
+import { errorOfStatus, notAServer, unavailable } from "./link-errors.ts";
 import type { RemoteTls } from "./options.ts";
 
 export interface LinkOptions {
@@ -147,7 +152,9 @@ export class Link implements AnswerListener {
   acquireClaim(request: ClaimRequest): Promise<AcquireAnswer> {
     return new Promise((resolve, reject) => {
       const number = this.#enlist("acquire", resolve, reject);
-      this.#makeRoom(sizeOf(request) + 3 * (request.owner.length + request.info.length + request.application.length));
+      this.#makeRoom(
+        sizeOf(request) + 3 * (request.owner.length + request.info.length + request.application.length),
+      );
       this.#writer.acquire(number, request);
     });
   }
@@ -329,7 +336,8 @@ export class Link implements AnswerListener {
     if (this.#blocked) {
       this.#frames.push(frame);
       this.#unsentBytes += frame.length;
-      if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#fail(new Error("The server does not read what is asked."));
+      if (this.#unsentBytes > MAX_UNSENT_BYTES)
+        this.#fail(new Error("The server does not read what is asked."));
       return;
     }
     this.#blocked = !this.#stream.write(frame);
@@ -454,30 +462,4 @@ function sizeOfAll(refs: readonly ClaimRef[]): number {
   let size = 0;
   for (const ref of refs) size += sizeOf(ref);
   return size;
-}
-
-function unavailable(url: string, cause: Error): HoldfastError {
-  return new StoreUnavailableError(`The lock server at ${url} cannot be reached: ${cause.message}`, { cause });
-}
-
-function notAServer(url: string, why: string): HoldfastError {
-  return new HoldfastError("STORE_FAILURE", `${url} is not a Holdfast server: ${why}.`);
-}
-
-/** The gRPC statuses after which asking again is of no use. */
-function errorOfStatus(url: string, headers: IncomingHttpHeaders): HoldfastError {
-  const status = Number(headers["grpc-status"]);
-  const message = decodeMessage(String(headers["grpc-message"] ?? ""));
-  if (status === 16 || status === 7) return new HoldfastError("UNAUTHORIZED", message);
-  if (status === 12 || status === 5) return notAServer(url, message);
-  if (status === 3 || status === 9) return new HoldfastError("STORE_FAILURE", `${url} ended the session: ${message}`);
-  return new StoreUnavailableError(`The lock server at ${url} ended the session: ${message}`);
-}
-
-function decodeMessage(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }

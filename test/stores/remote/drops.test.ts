@@ -20,7 +20,10 @@ async function world(): Promise<{ backend: Store; server: LockServer; proxy: Net
   const backend = memoryStore();
   const server = await startLockServer({ store: backend });
   const proxy = await startProxy(server.port);
-  toEnd.push(() => server.stop({ graceMs: 0 }), () => proxy.stop());
+  toEnd.push(
+    () => server.stop({ graceMs: 0 }),
+    () => proxy.stop(),
+  );
   return { backend, server, proxy, url: `http://127.0.0.1:${proxy.port}` };
 }
 
@@ -35,7 +38,9 @@ describe("a broken connection", () => {
     proxy.cut();
     await expect(asked).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     proxy.heal();
-    await expect.poll(() => store.look({ key: "k", maxClaims: 0 }).then(() => "ok", String), { timeout: 5_000 }).toBe("ok");
+    await expect
+      .poll(() => store.look({ key: "k", maxClaims: 0 }).then(() => "ok", String), { timeout: 5_000 })
+      .toBe("ok");
   });
 
   test("an acquire whose reply was lost is the same claim when it is repeated", async () => {
@@ -65,14 +70,21 @@ describe("a broken connection", () => {
     const { proxy, url } = await world();
     const holder = createLocks(remoteStore(url));
     const waiter = createLocks(remoteStore(url));
-    toEnd.push(() => holder.close(), () => waiter.close());
+    toEnd.push(
+      () => holder.close(),
+      () => waiter.close(),
+    );
     const lease = await holder.mutex("k").acquire();
     const waiting = waiter.mutex("k", { ttlMs: 60_000 }).acquire();
     await expect.poll(async () => (await holder.inspect("k")).waitingCount).toBe(1);
     proxy.cut();
     // Both come back by themselves.
-    await expect.poll(() => holder.inspect("k").then((status) => status.waitingCount, String), { timeout: 5_000 }).toBe(1);
-    await expect.poll(() => waiter.inspect("k").then((status) => status.waitingCount, String), { timeout: 5_000 }).toBe(1);
+    await expect
+      .poll(() => holder.inspect("k").then((status) => status.waitingCount, String), { timeout: 5_000 })
+      .toBe(1);
+    await expect
+      .poll(() => waiter.inspect("k").then((status) => status.waitingCount, String), { timeout: 5_000 })
+      .toBe(1);
     expect(lease.held).toBe(true);
     const releasedMs = performance.now();
     expect(await lease.release()).toBe(true);
@@ -86,7 +98,10 @@ describe("a broken connection", () => {
     const { server, proxy, url } = await world();
     const holder = createLocks(remoteStore(server.url));
     const waiter = createLocks(remoteStore(url));
-    toEnd.push(() => holder.close(), () => waiter.close());
+    toEnd.push(
+      () => holder.close(),
+      () => waiter.close(),
+    );
     const lease = await holder.mutex("k").acquire();
     // A heartbeat would be due only after 8 hours.
     const waiting = waiter.mutex("k", { ttlMs: 86_400_000 }).acquire();
@@ -106,60 +121,66 @@ describe("a broken connection", () => {
     proxy.decide(silence);
     await expect(store.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     proxy.heal();
-    await expect.poll(() => store.look({ key: "k", maxClaims: 0 }).then(() => "ok", String), { timeout: 5_000 }).toBe("ok");
+    await expect
+      .poll(() => store.look({ key: "k", maxClaims: 0 }).then(() => "ok", String), { timeout: 5_000 })
+      .toBe("ok");
   });
 });
 
 describe("connections that break all the time", () => {
-  test.each([1, 2, 3])("never lose, double or resurrect a claim (seed %d)", async (seed) => {
-    const { backend, proxy, url } = await world();
-    const random = new Random(seed);
-    let cuts = 0;
-    // A reset before, in the middle of, or after a piece of data, in either direction, now and then.
-    proxy.decide(({ bytes }) => {
-      if (!random.chance(1 / 60)) return "pass";
-      cuts++;
-      return random.chance(0.5) ? "cut" : { cutAfterBytes: random.integer(0, bytes.length) };
-    });
-    const clients = [0, 1, 2].map(() => createLocks(remoteStore(url), { requestTimeoutMs: 20_000 }));
-    toEnd.push(...clients.map((client) => () => client.close()));
-    const key = "contended";
-    const register = { fence: 0n, holders: 0, most: 0, grants: 0, outages: 0 };
-    const work = async (worker: number) => {
-      const locks = clients[worker % clients.length]!;
-      while (register.grants < 80 || cuts < 8) {
-        let lease: Lease;
-        try {
-          lease = await locks.mutex(key, { ttlMs: 20_000 }).acquire();
-        } catch {
-          register.outages++;
-          continue;
+  test.each([1, 2, 3])(
+    "never lose, double or resurrect a claim (seed %d)",
+    async (seed) => {
+      const { backend, proxy, url } = await world();
+      const random = new Random(seed);
+      let cuts = 0;
+      // A reset before, in the middle of, or after a piece of data, in either direction, now and then.
+      proxy.decide(({ bytes }) => {
+        if (!random.chance(1 / 60)) return "pass";
+        cuts++;
+        return random.chance(0.5) ? "cut" : { cutAfterBytes: random.integer(0, bytes.length) };
+      });
+      const clients = [0, 1, 2].map(() => createLocks(remoteStore(url), { requestTimeoutMs: 20_000 }));
+      toEnd.push(...clients.map((client) => () => client.close()));
+      const key = "contended";
+      const register = { fence: 0n, holders: 0, most: 0, grants: 0, outages: 0 };
+      const work = async (worker: number) => {
+        const locks = clients[worker % clients.length]!;
+        while (register.grants < 80 || cuts < 8) {
+          let lease: Lease;
+          try {
+            lease = await locks.mutex(key, { ttlMs: 20_000 }).acquire();
+          } catch {
+            register.outages++;
+            continue;
+          }
+          register.holders++;
+          register.most = Math.max(register.most, register.holders);
+          register.grants++;
+          expect(lease.fence).toBeGreaterThan(register.fence);
+          register.fence = lease.fence;
+          await new Promise((resolve) => setTimeout(resolve, 1));
+          expect(lease.held).toBe(true);
+          register.holders--;
+          await lease.release();
         }
-        register.holders++;
-        register.most = Math.max(register.most, register.holders);
-        register.grants++;
-        expect(lease.fence).toBeGreaterThan(register.fence);
-        register.fence = lease.fence;
-        await new Promise((resolve) => setTimeout(resolve, 1));
-        expect(lease.held).toBe(true);
-        register.holders--;
-        await lease.release();
-      }
-    };
-    await Promise.all(Array.from({ length: 6 }, (_, worker) => work(worker)));
-    proxy.heal();
-    expect(register.most).toBe(1);
-    expect(register.outages).toBe(0);
-    // What was given back stays so: nothing that was on its way brings it back.
-    await expect
-      .poll(async () => {
-        const [status] = (await backend.look({ key, maxClaims: 9 })).keys;
-        return [status?.heldCount, status?.waitingCount];
-      })
-      .toEqual([0, 0]);
-    // The ends that are left in the middle were seen.
-    expect(proxy.connections).toBeLessThanOrEqual(3);
-  }, 60_000);
+      };
+      await Promise.all(Array.from({ length: 6 }, (_, worker) => work(worker)));
+      proxy.heal();
+      expect(register.most).toBe(1);
+      expect(register.outages).toBe(0);
+      // What was given back stays so: nothing that was on its way brings it back.
+      await expect
+        .poll(async () => {
+          const [status] = (await backend.look({ key, maxClaims: 9 })).keys;
+          return [status?.heldCount, status?.waitingCount];
+        })
+        .toEqual([0, 0]);
+      // The ends that are left in the middle were seen.
+      expect(proxy.connections).toBeLessThanOrEqual(3);
+    },
+    60_000,
+  );
 
   test("raw verbs: what was confirmed is so, whatever broke in between", async () => {
     const { backend, proxy, url } = await world();

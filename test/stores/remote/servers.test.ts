@@ -174,7 +174,9 @@ describe("what the store behind a server is", () => {
     toEnd.push(() => server.stop({ graceMs: 0 }));
     const store = remoteStore(server.url, { durability: "local" });
     toEnd.push(() => store.close());
-    await expect(store.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({ code: "DURABILITY_UNAVAILABLE" });
+    await expect(store.look({ key: "k", maxClaims: 0 })).rejects.toMatchObject({
+      code: "DURABILITY_UNAVAILABLE",
+    });
   });
 
   test("a server over a store that cannot count refuses semaphores by itself", async () => {
