@@ -17,6 +17,8 @@ export default defineConfig({
       { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
+      { find: /^holdfast\/remote$/, replacement: here("./src/stores/remote/index.ts") },
+      { find: /^holdfast\/server$/, replacement: here("./src/server/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
     ],
   },

@@ -34,6 +34,11 @@ export class Lease implements AsyncDisposable {
     return this.#claim.request.id;
   }
 
+  /** The claim's secret. Whoever knows it can renew and release the lease from anywhere. */
+  get token(): string {
+    return this.#claim.request.token;
+  }
+
   /** Grows with every grant of the key. Storage that remembers the highest one can refuse a stale holder. */
   get fence(): bigint {
     return this.#claim.fence;
@@ -80,6 +85,14 @@ export class Lease implements AsyncDisposable {
    */
   release(options?: ReleaseOptions): Promise<boolean> {
     return options?.mustHold === true ? this.#releaseHeld() : this.#claim.release();
+  }
+
+  /**
+   * Stops renewing the lease, and leaves it in the store until its ttl is over. It is no longer held here; whoever asks with the
+   * same id and token gets it back as it is, in another process too.
+   */
+  detach(): void {
+    this.#claim.detach();
   }
 
   /**

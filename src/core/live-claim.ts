@@ -97,6 +97,8 @@ export class LiveClaim {
   /** The place in the heartbeat's index of waiting claims. */
   idHash = 0;
   idNext: this | undefined = undefined;
+  /** Told when the claim has to wait. */
+  onWaiting: ((key: string) => void) | undefined = undefined;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
@@ -126,6 +128,8 @@ export class LiveClaim {
   #keepsAlive = false;
   #loss: LeaseLostError | undefined;
   #released = false;
+  /** Whether the claim was left to somebody else, so that not even a late answer is a reason to take it back. */
+  #detached = false;
   #version = 0;
   #caller: Caller | undefined;
   #departure: Departure | undefined;
@@ -169,10 +173,28 @@ export class LiveClaim {
     });
   }
 
-  /** Gives up asking or waiting; `start` rejects with the reason once the claim is gone. Too late once held. */
-  cancel(reason: unknown): void {
+  /**
+   * Gives up asking or waiting; `start` rejects with the reason once the claim is gone, or at once when it is to stay where it
+   * is. Too late once held.
+   */
+  cancel(reason: unknown, detach: boolean): void {
     if (this.#phase !== "asking" && this.#phase !== "waiting") return;
-    if (!this.#everHeld) this.#giveUp(reason);
+    if (this.#everHeld) return;
+    if (!detach) {
+      this.#giveUp(reason);
+      return;
+    }
+    this.detach();
+    this.#caller?.reject(reason);
+  }
+
+  /** Ends this client's part in the claim, and leaves the claim to its ttl or to whoever goes on with it. */
+  detach(): void {
+    if (this.over) return;
+    this.#detached = true;
+    this.#released = true;
+    this.#extensions?.end(notHeldError(this.request.key));
+    this.#end();
   }
 
   /**
@@ -380,7 +402,7 @@ export class LiveClaim {
       request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving";
     if (!current) {
       // The store has given us what we have already turned away from; it must not stay until its ttl.
-      if (answer.state !== "refused") this.#heartbeat.discard(request);
+      if (answer.state !== "refused" && !this.#detached) this.#heartbeat.discard(request);
       return;
     }
     if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
@@ -415,7 +437,14 @@ export class LiveClaim {
     this.#phase = "waiting";
     this.#heartbeat.stats.waiting++;
     this.#keepProcessAlive(!this.#everHeld);
+    if (!this.#everHeld) this.#tellWaiting();
     return this.#heartbeat.expectGrant(this);
+  }
+
+  /** In a turn of its own: what the application does there, or throws, is not in the way of this one. */
+  #tellWaiting(): void {
+    const { onWaiting } = this;
+    if (onWaiting !== undefined) queueMicrotask(() => onWaiting(this.request.key));
   }
 
   /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */

@@ -106,7 +106,7 @@ export class KeyLock implements Lock, Semaphore {
     const { signal } = options;
     const verdict = await (signal === undefined
       ? claim.start(waitMs)
-      : startCancellable(claim, waitMs, signal));
+      : startCancellable(claim, waitMs, signal, options.detachOnAbort));
     if (verdict === "contended") throw new AcquireTimeoutError(this.key, waitMs);
     return new Lease(claim);
   }
@@ -151,19 +151,21 @@ export class KeyLock implements Lock, Semaphore {
     if (heartbeat.closing) throw closedError(this.key);
     checkAcquireOptions(options);
     options.signal?.throwIfAborted();
-    const { id, token } = newClaimIds();
+    const made = newClaimIds();
     // A copy, because V8 allocates a plain literal among the old objects once most of its kind live long: new-record.ts.
     const request: ClaimRequest = {
       ...this.#blankRequest,
-      id: options.id ?? id,
-      token,
+      id: options.id ?? made.id,
+      token: options.token ?? made.token,
       weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
       priority: options.priority ?? 0,
       wait: waitMs > 0,
       info: options.info ?? "",
       application: options.application ?? heartbeat.settings.application,
     };
-    return new LiveClaim(heartbeat, this.#settings, request, options.id !== undefined);
+    const claim = new LiveClaim(heartbeat, this.#settings, request, options.id !== undefined);
+    claim.onWaiting = options.onWaiting;
+    return claim;
   }
 }
 
@@ -191,8 +193,13 @@ export async function runAndRelease<L extends AsyncDisposable, T>(
   }
 }
 
-async function startCancellable(claim: LiveClaim, waitMs: number, signal: AbortSignal): Promise<Verdict> {
-  const cancel = () => claim.cancel(signal.reason);
+async function startCancellable(
+  claim: LiveClaim,
+  waitMs: number,
+  signal: AbortSignal,
+  detach = false,
+): Promise<Verdict> {
+  const cancel = () => claim.cancel(signal.reason, detach);
   signal.addEventListener("abort", cancel, { once: true });
   try {
     return await claim.start(waitMs);

@@ -10,6 +10,7 @@ import {
   checkId,
   checkInfo,
   checkPriority,
+  checkToken,
   checkTtl,
   invalid,
 } from "./validation.ts";
@@ -77,6 +78,11 @@ export interface TryOptions {
    * One id stands for one attempt: two programs that use the same id at the same time are not kept apart.
    */
   readonly id?: string;
+  /**
+   * The claim's secret, which renewing and releasing it takes. Asking again with the same id and the same token gets the
+   * lease as it is, with another token it takes the lease over. Up to 128 bytes. Default: made up.
+   */
+  readonly token?: string;
   /** For people: why this is being asked for. Up to 1,024 bytes. Default: empty. */
   readonly info?: string;
   /** Overrides the client's `application` for this claim. */
@@ -87,6 +93,13 @@ export interface TryOptions {
 export interface AcquireOptions extends TryOptions {
   /** How long to wait in the queue; 0 does not queue. Then it throws AcquireTimeoutError. Default: without end. */
   readonly waitMs?: number;
+  /** Called when the claim has to wait in the queue of this key. Default: nobody is told. */
+  readonly onWaiting?: (key: string) => void;
+  /**
+   * Whether cancelling leaves the claim in the queue, or held if it just was granted, until its ttl is over. Somebody who then
+   * asks with the same id and token goes on in its place. Default false: the claim is taken back.
+   */
+  readonly detachOnAbort?: boolean;
 }
 
 /** How many permits of a semaphore one call takes. */
@@ -160,6 +173,7 @@ export function checkAcquireOptions(options: AcquireOptions): void {
   if (options.waitMs !== undefined) checkDuration("waitMs", options.waitMs);
   if (options.priority !== undefined) checkPriority(options.priority);
   if (options.id !== undefined) checkId(options.id);
+  if (options.token !== undefined) checkToken(options.token);
   if (options.info !== undefined) checkInfo(options.info);
   if (options.application !== undefined) checkApplication(options.application);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {

@@ -40,6 +40,10 @@ export function checkId(id: string): string {
   return checkText("id", id, 1, bounds.idBytes);
 }
 
+export function checkToken(token: string): string {
+  return checkText("token", token, 1, bounds.idBytes);
+}
+
 export function checkTtl(ttlMs: number, name = "ttlMs"): number {
   return checkInteger(name, ttlMs, bounds.minTtlMs, bounds.maxTtlMs);
 }
@@ -60,7 +64,7 @@ export function checkApplication(application: string): string {
 export function checkRequest(request: ClaimRequest): void {
   checkKey(request.key);
   checkId(request.id);
-  checkText("token", request.token, 1, bounds.idBytes);
+  checkToken(request.token);
   if (request.limit !== UNLIMITED) checkInteger("limit", request.limit, 1, bounds.maxPermits);
   checkInteger("weight", request.weight, 1, Math.min(request.limit, bounds.maxPermits));
   checkPriority(request.priority);
@@ -75,7 +79,7 @@ export function checkRequest(request: ClaimRequest): void {
 export function checkRenewRef(ref: RenewRef): void {
   checkKey(ref.key);
   checkId(ref.id);
-  if (ref.token !== undefined) checkText("token", ref.token, 1, bounds.idBytes);
+  if (ref.token !== undefined) checkToken(ref.token);
   if (ref.ttlMs !== undefined) checkTtl(ref.ttlMs);
 }
 

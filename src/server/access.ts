@@ -1,0 +1,47 @@
+/** Who may do what. */
+import { HoldfastError } from "../core/index.ts";
+
+/** `acquire` takes, keeps and gives back locks; `read` sees who has them; `admin` ends those of others. */
+export type Verb = "acquire" | "read" | "admin";
+
+export const verbs: readonly Verb[] = ["acquire", "read", "admin"];
+
+/** A permission: these verbs, for keys that begin with the prefix. An empty prefix is every key. */
+export interface Grant {
+  readonly prefix: string;
+  readonly verbs: readonly Verb[];
+}
+
+/** Who makes a call. */
+export interface Principal {
+  /** For logs and limits. */
+  readonly name: string;
+  /** Absent: everything is permitted, as on a server without tokens. */
+  readonly grants?: readonly Grant[];
+}
+
+/** Whether the principal may do this with the key, or with every key that begins with it. */
+export function may(principal: Principal, verb: Verb, keyOrPrefix: string): boolean {
+  if (principal.grants === undefined) return true;
+  for (const grant of principal.grants) {
+    if (keyOrPrefix.startsWith(grant.prefix) && grant.verbs.includes(verb)) return true;
+  }
+  return false;
+}
+
+export function checkMay(principal: Principal, verb: Verb, keyOrPrefix: string): void {
+  if (!may(principal, verb, keyOrPrefix)) throw forbidden(principal, verb, keyOrPrefix);
+}
+
+export function forbidden(principal: Principal, verb: Verb, key: string): HoldfastError {
+  return new HoldfastError(
+    "UNAUTHORIZED",
+    `The token "${principal.name}" does not permit to ${verb} "${key}". Its grants are in the server's token file.`,
+    { key },
+  );
+}
+
+/** The verb that it takes to renew or release a claim: whoever does not name the token does it to somebody else. */
+export function verbFor(ref: { readonly token?: string }): Verb {
+  return ref.token === undefined ? "admin" : "acquire";
+}

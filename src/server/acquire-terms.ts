@@ -1,0 +1,122 @@
+/** What an `AcquireRequest` asks for, in the words of the client library. */
+import {
+  type AcquireOptions,
+  bounds,
+  checkInteger,
+  type Durability,
+  invalid,
+  type Lock,
+  type LockOptions,
+  type Locks,
+  type PermitOptions,
+  type Semaphore,
+} from "../core/index.ts";
+import { claims, type locks as wire } from "../protocol/index.ts";
+import type { ResolvedLimits } from "./limits.ts";
+
+/** The defaults of a call: an hour of waiting, and a lease of 30 s. */
+const DEFAULT_WAIT_MS = 3_600_000;
+const DEFAULT_TTL_MS = 30_000;
+
+export interface KeyTerms {
+  readonly key: string;
+  readonly mode: wire.Mode;
+  readonly permits: number;
+  readonly limit: number;
+}
+
+export interface Terms {
+  readonly keys: readonly KeyTerms[];
+  readonly lock: LockOptions;
+  readonly acquire: AcquireOptions;
+  readonly detached: boolean;
+  readonly releaseOnDisconnect: boolean;
+}
+
+// The numbers of `Mode`, which a type import does not bring along.
+const SHARED = 2;
+const PERMITS = 3;
+
+export function termsOf(request: wire.AcquireRequest, limits: ResolvedLimits): Terms {
+  const { key, mode, permits, limit } = request;
+  return commonTerms(request, [{ key, mode, permits, limit }], limits);
+}
+
+export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLimits): Terms {
+  const { keys, terms } = request;
+  checkInteger("keys", keys.length, 1, limits.maxKeys);
+  if (terms === undefined) throw invalid("terms must be there, even if it is empty.");
+  if (terms.key !== "" || terms.mode !== 0 || terms.permits !== 0 || terms.limit !== 0) {
+    throw invalid("terms must name no key, mode, permits or limit: they are in keys.");
+  }
+  const wrong = keys.find(({ mode }) => mode === PERMITS);
+  if (wrong !== undefined)
+    throw invalid("AcquireMany takes keys exclusive or shared, not permits.", wrong.key);
+  return commonTerms(
+    terms,
+    keys.map(({ key, mode }) => ({ key, mode, permits: 0, limit: 0 })),
+    limits,
+  );
+}
+
+/** The lock of one key. Bad values are refused by the library. */
+export function lockOf(
+  locks: Locks,
+  { key, mode, permits, limit }: KeyTerms,
+  options: LockOptions,
+): Lock | Semaphore {
+  if (mode !== PERMITS && (permits !== 0 || limit !== 0)) {
+    throw invalid("permits and limit go with MODE_PERMITS.", key);
+  }
+  if (mode === PERMITS)
+    return locks.semaphore(key, checkInteger("limit", limit, 1, bounds.maxPermits), options);
+  return mode === SHARED ? locks.rwLock(key, options).read : locks.mutex(key, options);
+}
+
+export function permitsOf({ mode, permits }: KeyTerms): PermitOptions {
+  return mode === PERMITS && permits !== 0 ? { permits } : {};
+}
+
+function commonTerms(request: wire.AcquireRequest, keys: readonly KeyTerms[], limits: ResolvedLimits): Terms {
+  for (const { key, mode } of keys) checkInteger(`mode of "${key}"`, mode, 0, PERMITS);
+  const waitMs = request.maxWaitMs ?? Math.min(DEFAULT_WAIT_MS, limits.maxWaitMs);
+  checkInteger("maxWaitMs", waitMs, 0, limits.maxWaitMs);
+  const durability = durabilityOf(request.durability);
+  return {
+    keys,
+    lock: {
+      ttlMs: checkInteger(
+        "ttlMs",
+        request.ttlMs || Math.min(DEFAULT_TTL_MS, limits.maxTtlMs),
+        1,
+        limits.maxTtlMs,
+      ),
+      ...(durability !== undefined && { durability }),
+    },
+    acquire: {
+      waitMs,
+      priority: request.priority,
+      info: request.info,
+      application: request.application,
+      ...(request.requestId !== "" && { id: request.requestId }),
+      ...(request.token !== "" && { token: request.token }),
+    },
+    detached: request.detached,
+    releaseOnDisconnect: request.releaseOnDisconnect,
+  };
+}
+
+function durabilityOf(durability: claims.Durability): Durability | undefined {
+  switch (durability) {
+    case claims.Durability.UNSPECIFIED:
+      return undefined;
+    case claims.Durability.EPHEMERAL:
+      return "ephemeral";
+    case claims.Durability.LOCAL:
+      return "local";
+    case claims.Durability.QUORUM:
+      return "quorum";
+    default:
+      throw invalid(`There is no durability ${String(durability)}.`);
+  }
+}

@@ -1,0 +1,38 @@
+/** Holdfast's errors as Connect and gRPC tell them: a code that every client knows, and a detail that says which of ours it is. */
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type ErrorCode, HoldfastError } from "../core/index.ts";
+import { claims, failureOf } from "../protocol/index.ts";
+
+const connectCodes: Readonly<Record<ErrorCode, Code>> = {
+  ACQUIRE_TIMEOUT: Code.DeadlineExceeded,
+  LEASE_LOST: Code.Aborted,
+  NOT_HELD: Code.FailedPrecondition,
+  QUEUE_FULL: Code.ResourceExhausted,
+  DEADLOCK: Code.InvalidArgument,
+  INVALID_ARGUMENT: Code.InvalidArgument,
+  UNSUPPORTED: Code.Unimplemented,
+  DURABILITY_UNAVAILABLE: Code.FailedPrecondition,
+  STORE_UNAVAILABLE: Code.Unavailable,
+  STORE_FAILURE: Code.Internal,
+  UNAUTHORIZED: Code.PermissionDenied,
+  CLOSED: Code.Unavailable,
+};
+
+/** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
+export class UnknownCaller extends HoldfastError {
+  constructor() {
+    super("UNAUTHORIZED", "This server needs a token that it knows, as `Authorization: Bearer <token>`.");
+  }
+}
+
+export function connectErrorOf(error: unknown): ConnectError {
+  if (error instanceof ConnectError) return error;
+  const failure = failureOf(error);
+  const code = error instanceof HoldfastError ? connectCodes[error.code] : Code.Internal;
+  return new ConnectError(
+    failure.message,
+    error instanceof UnknownCaller ? Code.Unauthenticated : code,
+    undefined,
+    [{ desc: claims.FailureSchema, value: { ...failure } }],
+  );
+}

@@ -1,0 +1,140 @@
+/** The store as the server's clients get at it: within the server's limits, measured, and counted. */
+import {
+  type AcquireAnswer,
+  type ClaimRef,
+  type ClaimRequest,
+  type GrantListener,
+  HoldfastError,
+  invalid,
+  type LookPage,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+  type Store,
+  UNLIMITED,
+  type Unsubscribe,
+} from "../core/index.ts";
+import type { Client, Ledger } from "./ledger.ts";
+import type { ResolvedLimits } from "./limits.ts";
+import { countUp, type Metrics } from "./metrics.ts";
+
+export class GuardedStore {
+  readonly store: Store;
+  readonly #limits: ResolvedLimits;
+  readonly #ledger: Ledger;
+  readonly #metrics: Metrics;
+
+  constructor(store: Store, limits: ResolvedLimits, ledger: Ledger, metrics: Metrics) {
+    this.store = store;
+    this.#limits = limits;
+    this.#ledger = ledger;
+    this.#metrics = metrics;
+  }
+
+  async acquire(request: ClaimRequest, client: Client): Promise<AcquireAnswer> {
+    const full = this.#admit(request, client);
+    const startMs = performance.now();
+    const answer = await this.store.acquire(full ? { ...request, wait: false } : request);
+    const nowMs = performance.now();
+    this.#metrics.addStore.acquire(nowMs - startMs);
+    // The store counts from when it was asked, or later; the ledger need not be exact.
+    if (answer.state === "held") this.#ledger.held(request, client, nowMs, answer.expiresInMs);
+    else if (answer.state === "waiting") this.#ledger.waiting(request, client, nowMs, answer.expiresInMs);
+    else if (full && answer.reason === "contended")
+      return this.#refused({ state: "refused", reason: "queue-full" });
+    else return this.#refused(answer);
+    return answer;
+  }
+
+  async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
+    for (const ref of refs) this.#checkTtl(ref.ttlMs ?? 0, ref.key);
+    const startMs = performance.now();
+    const answers = await this.store.renew(refs);
+    const nowMs = performance.now();
+    this.#metrics.addStore.renew(nowMs - startMs);
+    for (const [index, ref] of refs.entries()) {
+      const answer = answers[index];
+      if (answer?.state === "held") {
+        this.#metrics.renewals++;
+        this.#ledger.held(ref, client, nowMs, answer.expiresInMs);
+      } else if (answer?.state === "waiting") {
+        this.#metrics.renewals++;
+        this.#ledger.waiting(ref, client, nowMs, answer.expiresInMs);
+      } else if (answer?.state === "gone") this.#ledger.gone(ref);
+    }
+    return answers;
+  }
+
+  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    const startMs = performance.now();
+    const released = await this.store.release(refs);
+    const nowMs = performance.now();
+    this.#metrics.addStore.release(nowMs - startMs);
+    for (const [index, ref] of refs.entries()) {
+      if (released[index] !== true) continue;
+      if (ref.token === undefined) this.#metrics.forceReleases++;
+      this.#metrics.releases++;
+      this.#ledger.released(ref, nowMs);
+    }
+    return released;
+  }
+
+  async look(query: LookQuery): Promise<LookPage> {
+    const startMs = performance.now();
+    const page = await this.store.look(query);
+    this.#metrics.addStore.look(performance.now() - startMs);
+    return page;
+  }
+
+  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+    return this.store.onGrant(owner, (refs) => {
+      const nowMs = performance.now();
+      for (const ref of refs) this.#ledger.granted(ref, nowMs);
+      this.#metrics.pushes += refs.length;
+      listener(refs);
+    });
+  }
+
+  /** Whether the queue is full for it, so that it may only try. Throws where it may not even do that. */
+  #admit(request: ClaimRequest, client: Client): boolean {
+    const { maxKeyBytes, maxInfoBytes, maxClaims, maxWaiters } = this.#limits;
+    checkBytes("key", request.key, maxKeyBytes, request.key);
+    checkBytes("info", request.info, maxInfoBytes, request.key);
+    this.#checkTtl(request.ttlMs, request.key);
+    if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED)
+      throw this.#cannotCount(request);
+    // What it has already it may ask for again.
+    if (client.claims >= maxClaims && !this.#ledger.knows(request)) {
+      throw new HoldfastError(
+        "UNAUTHORIZED",
+        `${client.name} has ${client.claims} claims, and the server allows ${maxClaims} (limits.maxClaims).`,
+        { key: request.key },
+      );
+    }
+    return request.wait && this.#ledger.waitersOf(request.key) >= maxWaiters && !this.#ledger.knows(request);
+  }
+
+  #checkTtl(ttlMs: number, key: string): void {
+    const { maxTtlMs } = this.#limits;
+    if (ttlMs <= maxTtlMs) return;
+    throw invalid(`ttlMs must be at most ${maxTtlMs} on this server (limits.maxTtlMs), not ${ttlMs}.`, key);
+  }
+
+  #cannotCount({ key }: ClaimRequest): HoldfastError {
+    return new HoldfastError(
+      "UNSUPPORTED",
+      `The ${this.store.name} store cannot keep a semaphore's limit, so "${key}" cannot be one there.`,
+      { key },
+    );
+  }
+
+  #refused(answer: Extract<AcquireAnswer, { state: "refused" }>): AcquireAnswer {
+    countUp(this.#metrics.refusals, answer.reason);
+    return answer;
+  }
+}
+
+function checkBytes(name: string, text: string, max: number, key: string): void {
+  if (text.length * 3 <= max || Buffer.byteLength(text) <= max) return;
+  throw invalid(`${name} must be at most ${max} bytes of UTF-8 on this server.`, key.slice(0, 40));
+}

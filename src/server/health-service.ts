@@ -1,0 +1,42 @@
+/** Health as gRPC asks for it. It takes no token: load balancers have none. */
+import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { health as wire } from "../protocol/index.ts";
+import type { Health } from "./health.ts";
+import { pause } from "./watching.ts";
+
+const services = ["", "holdfast.v1.Locks", "holdfast.v1.Session"];
+
+/** How often a watcher's status is looked at. */
+const LOOK_MS = 1_000;
+
+const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = wire.HealthCheckResponse_ServingStatus;
+
+export function healthService(health: Health, leaving: AbortSignal): ServiceImpl<typeof wire.Health> {
+  const statusNow = async () => ((await health.isReady()) ? SERVING : NOT_SERVING);
+  return {
+    async check({ service }) {
+      if (!services.includes(service))
+        throw new ConnectError(`There is no service "${service}".`, Code.NotFound);
+      return { status: await statusNow() };
+    },
+    async *watch({ service }, { signal }) {
+      if (!services.includes(service)) {
+        yield { status: SERVICE_UNKNOWN };
+        await new Promise<void>((resolve) => {
+          const over = AbortSignal.any([signal, leaving]);
+          over.addEventListener("abort", () => resolve());
+          if (over.aborted) resolve();
+        });
+        return;
+      }
+      const over = AbortSignal.any([signal, leaving]);
+      for (let told: unknown; ; ) {
+        const status = await statusNow();
+        if (status !== told) yield { status };
+        told = status;
+        if (over.aborted) return;
+        await pause(LOOK_MS, over);
+      }
+    },
+  };
+}

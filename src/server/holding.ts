@@ -1,0 +1,260 @@
+/**
+ * One call that takes keys and keeps them: asking, waiting, held, and the end.
+ *
+ * The lease itself is the client library's, which renews it. This turns what becomes of it into events, and decides what
+ * happens to the claim when the call ends: it is released when the caller says so, and otherwise left to its ttl, so that a
+ * caller whose connection broke finds it again.
+ */
+import {
+  AcquireTimeoutError,
+  HoldfastError,
+  type Lease,
+  type Locks,
+  type LossReason,
+  StoreUnavailableError,
+} from "../core/index.ts";
+import { failureOf, locks as wire } from "../protocol/index.ts";
+import { lockOf, permitsOf, type Terms } from "./acquire-terms.ts";
+import type { GuardedStore } from "./guarded-store.ts";
+import { Mailbox } from "./mailbox.ts";
+import { pause } from "./watching.ts";
+
+/** What the events of `Acquire` and `AcquireMany` have in common. */
+export type HoldingEvent =
+  | { readonly case: "waiting"; readonly key: string; readonly position: number; readonly length: number }
+  | { readonly case: "acquired"; readonly leases: readonly Lease[] }
+  | { readonly case: "heartbeat"; readonly expiresInMs: number }
+  | { readonly case: "lost"; readonly key: string; readonly reason: wire.LossReason }
+  | { readonly case: "failed"; readonly failure: ReturnType<typeof failureOf> };
+
+/** How often the place in the queue is looked up while somebody waits. */
+const POSITION_MS = 1_000;
+
+/** How many waiters are looked through for a place. */
+const SHOWN_WAITERS = 1_000;
+
+/** By how much a time of expiry may seem to change between two looks at it, because two clocks tell it. */
+const CLOCK_JITTER_MS = 2;
+
+/** Why a call ends from outside. */
+type Ending = "gone" | "leaving" | "taken-over" | "released";
+
+/** Errors that lie in the lock and not in the request or the store: they are events. */
+const lockFailures = ["ACQUIRE_TIMEOUT", "QUEUE_FULL", "LEASE_LOST"];
+
+export class Holding {
+  readonly id: string;
+  readonly token: string;
+  readonly terms: Terms;
+  readonly #locks: Locks;
+  readonly #store: GuardedStore;
+  readonly #mailbox = new Mailbox<HoldingEvent | "look">();
+  readonly #abort = new AbortController();
+  #leases: readonly Lease[] = [];
+  /** Until when leases lasted that were left to the caller. */
+  #detachedUntilMs: readonly number[] | undefined;
+  #ending: Ending | undefined;
+  #over = false;
+
+  constructor(terms: Terms, id: string, token: string, locks: Locks, store: GuardedStore) {
+    this.terms = terms;
+    this.id = id;
+    this.token = token;
+    this.#locks = locks;
+    this.#store = store;
+  }
+
+  /** The caller is gone: released if it wanted that, else left to its ttl. */
+  disconnect(): void {
+    this.#end("gone");
+  }
+
+  /** The server stops. The caller goes on elsewhere. */
+  leave(): void {
+    this.#end("leaving");
+  }
+
+  /** Another call with the same id goes on with the claims. */
+  handOver(): void {
+    this.#end("taken-over");
+  }
+
+  /** Gives all of it back. Whether it was there. */
+  async release(): Promise<boolean> {
+    const leases = this.#leases;
+    if (leases.length > 0) {
+      const released = await Promise.all(leases.toReversed().map((lease) => lease.release()));
+      this.#end("released");
+      return released.every(Boolean);
+    }
+    this.#end("released");
+    const refs = this.terms.keys.map(({ key }) => ({ key, id: this.id, token: this.token }));
+    return (await this.#store.release(refs)).some(Boolean);
+  }
+
+  /** What becomes of it. Throws where the request or the store is at fault. */
+  async *events(): AsyncGenerator<HoldingEvent, void, void> {
+    const acquiring = this.#acquire();
+    // It may fail while the caller is slow to take an event; that is told when it asks for the next one.
+    acquiring.catch(() => {});
+    try {
+      for (let event = await this.#mailbox.take(); event !== "look"; event = await this.#mailbox.take()) {
+        yield event;
+      }
+      await acquiring;
+      if (this.#leases.length === 0) return;
+      if (this.terms.detached) this.#detach();
+      yield { case: "acquired", leases: this.#leases };
+      if (!this.terms.detached) yield* this.#hold();
+    } finally {
+      await acquiring.catch(() => {});
+      await this.#finish();
+    }
+  }
+
+  /** For how long a lease of this call lasts, in milliseconds from now. */
+  expiresInMs(index: number): number {
+    const untilMs = this.#detachedUntilMs?.[index] ?? this.#leases[index]?.expiresAtMs ?? 0;
+    return Math.max(0, untilMs - Date.now());
+  }
+
+  /** Before the caller hears of it: from now on only the caller prolongs it, and nothing here may take it back. */
+  #detach(): void {
+    this.#detachedUntilMs = this.#leases.map((lease) => lease.expiresAtMs);
+    for (const lease of this.#leases) lease.detach();
+  }
+
+  async #acquire(): Promise<void> {
+    const { terms } = this;
+    const watching = new AbortController();
+    try {
+      const options = {
+        ...terms.acquire,
+        id: this.id,
+        token: this.token,
+        signal: this.#abort.signal,
+        detachOnAbort: !terms.releaseOnDisconnect,
+        onWaiting: (key: string) => void this.#tellPosition(key, watching.signal),
+      };
+      const [only] = terms.keys;
+      if (terms.keys.length === 1 && only !== undefined) {
+        const lock = lockOf(this.#locks, only, terms.lock);
+        this.#leases = [await lock.acquire({ ...options, ...permitsOf(only) })];
+      } else {
+        const group = this.#locks.all(terms.keys.map((key) => lockOf(this.#locks, key, terms.lock)));
+        this.#leases = (await group.acquire(options)).leases;
+      }
+    } catch (error) {
+      const ended = this.#endingError();
+      if (ended !== undefined) throw ended;
+      if (this.#ending !== undefined) return;
+      if (!(error instanceof HoldfastError) || !lockFailures.includes(error.code)) throw error;
+      this.#mailbox.put("failed", { case: "failed", failure: failureOf(error) });
+    } finally {
+      watching.abort();
+      this.#mailbox.put("look", "look");
+    }
+  }
+
+  /** Tells the place in the queue now, and again when it has changed. */
+  async #tellPosition(key: string, over: AbortSignal): Promise<void> {
+    let told = "";
+    while (!over.aborted) {
+      try {
+        const { keys } = await this.#store.look({ key, maxClaims: SHOWN_WAITERS });
+        const [status] = keys;
+        const position = 1 + (status?.waiting.findIndex((claim) => claim.id === this.id) ?? -1);
+        const length = status?.waitingCount ?? 0;
+        if (!over.aborted && told !== `${position} ${length}`) {
+          told = `${position} ${length}`;
+          this.#mailbox.put("waiting", { case: "waiting", key, position, length });
+        }
+      } catch {
+        // An outage of the store is told by the wait itself, if it lasts.
+      }
+      await pause(POSITION_MS, over);
+    }
+  }
+
+  async *#hold(): AsyncGenerator<HoldingEvent, void, void> {
+    for (const lease of this.#leases) void this.#follow(lease);
+    let toldUntilMs = this.#provenUntilMs();
+    for (;;) {
+      await this.#mailbox.take();
+      const ended = this.#endingError();
+      if (ended !== undefined) throw ended;
+      if (this.#ending === "taken-over") {
+        yield { case: "lost", key: this.#leases[0]?.key ?? "", reason: wire.LossReason.TAKEN_OVER };
+      }
+      if (this.#ending !== undefined) return;
+      const lost = this.#leases.find((lease) => !lease.held);
+      if (lost !== undefined) {
+        const { released, lost: reason } = lost.state;
+        // Several keys are wanted together: with one of them gone the others are of no use.
+        await this.#releaseAll();
+        if (!released) yield { case: "lost", key: lost.key, reason: lossReasons[reason ?? "gone"] };
+        return;
+      }
+      const provenUntilMs = this.#provenUntilMs();
+      if (provenUntilMs <= toldUntilMs + CLOCK_JITTER_MS) continue;
+      toldUntilMs = provenUntilMs;
+      yield { case: "heartbeat", expiresInMs: Math.max(0, provenUntilMs - Date.now()) };
+    }
+  }
+
+  /** Wakes the call at every change of a lease. */
+  async #follow(lease: Lease): Promise<void> {
+    for await (const _ of lease.watch()) this.#mailbox.put("look", "look");
+  }
+
+  #provenUntilMs(): number {
+    return Math.min(...this.#leases.map((lease) => lease.expiresAtMs));
+  }
+
+  #end(ending: Ending): void {
+    if (this.#ending !== undefined || this.#over) return;
+    this.#ending = ending;
+    // At once, and not when the stream gets round to it: another call with the same id may be about to go on with them.
+    if (!this.#releasesAtEnd()) for (const lease of this.#leases) lease.detach();
+    this.#abort.abort(new HoldfastError("CLOSED", "The call is over."));
+    this.#mailbox.put("look", "look");
+  }
+
+  /** What the caller is told when the server ends the call. */
+  #endingError(): HoldfastError | undefined {
+    if (this.#ending !== "leaving") return undefined;
+    return new StoreUnavailableError(
+      "The server is stopping. The claim is still there: ask another server, with the same request id and token.",
+    );
+  }
+
+  /** Nothing of a call that is over is renewed any more. */
+  async #finish(): Promise<void> {
+    this.#over = true;
+    if (this.#releasesAtEnd()) await this.#releaseAll();
+    else for (const lease of this.#leases) lease.detach();
+  }
+
+  #releasesAtEnd(): boolean {
+    const disconnected = this.#ending === undefined || this.#ending === "gone";
+    return disconnected && this.terms.releaseOnDisconnect && !this.terms.detached;
+  }
+
+  async #releaseAll(): Promise<void> {
+    await Promise.all(this.#leases.toReversed().map((lease) => lease[Symbol.asyncDispose]()));
+  }
+}
+
+/** Whether an error means that somebody else has the lock. */
+export function isContention(failure: { readonly code: number }): boolean {
+  return failure.code === failureOf(new AcquireTimeoutError("", 0)).code;
+}
+
+const lossReasons: Readonly<Record<LossReason, wire.LossReason>> = {
+  expired: wire.LossReason.EXPIRED,
+  gone: wire.LossReason.GONE,
+  "taken-over": wire.LossReason.TAKEN_OVER,
+  "max-hold": wire.LossReason.EXPIRED,
+  abandoned: wire.LossReason.EXPIRED,
+  closed: wire.LossReason.EXPIRED,
+};

@@ -1,0 +1,63 @@
+/** Finds out who makes a call, and remembers who that was while the call lasts. */
+import type { Principal } from "./access.ts";
+import { UnknownCaller } from "./call-errors.ts";
+import type { Client } from "./ledger.ts";
+import { bearerHash, type Tokens } from "./tokens.ts";
+
+/** Somebody who has been let in. */
+export interface Visitor {
+  /** Asked anew each time, since the tokens may have changed. Throws `UNAUTHORIZED` when there is no such token any more. */
+  principal(): Principal;
+  readonly client: Client;
+}
+
+const anybody: Principal = { name: "anybody" };
+
+export class Identities {
+  readonly #tokens: Tokens | undefined;
+  readonly #clients = new Map<string, Client>();
+
+  constructor(tokens: Tokens | undefined) {
+    this.#tokens = tokens;
+  }
+
+  /**
+   * Lets somebody in. Throws `UNAUTHORIZED` without a token that is known, where there are tokens. `where` tells those apart
+   * who have none.
+   */
+  admit(authorization: string | undefined, where: string): Visitor {
+    const tokens = this.#tokens;
+    if (tokens === undefined) {
+      const client = this.#clientOf(where);
+      return { client, principal: () => anybody };
+    }
+    const hash = bearerHash(authorization);
+    let version = tokens.version;
+    let principal = hash === undefined ? undefined : tokens.find(hash);
+    if (hash === undefined || principal === undefined) throw new UnknownCaller();
+    const client = this.#clientOf(`the token "${principal.name}"`);
+    return {
+      client,
+      principal() {
+        if (version !== tokens.version) {
+          version = tokens.version;
+          principal = tokens.find(hash);
+        }
+        if (principal === undefined) throw new UnknownCaller();
+        return principal;
+      },
+    };
+  }
+
+  /** One for a name, as long as it has claims: what an address had that has none left need not be remembered. */
+  #clientOf(name: string): Client {
+    const known = this.#clients.get(name);
+    if (known !== undefined) return known;
+    if (this.#clients.size > 10_000) {
+      for (const [other, { claims }] of this.#clients) if (claims === 0) this.#clients.delete(other);
+    }
+    const client = { name, claims: 0 };
+    this.#clients.set(name, client);
+    return client;
+  }
+}

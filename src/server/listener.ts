@@ -1,0 +1,219 @@
+/**
+ * One port for HTTP/1.1 and HTTP/2, with TLS or without.
+ *
+ * With TLS the two ends agree on a protocol before the first byte. Without it, Node's HTTP/2 server understands nothing but
+ * HTTP/2, so the first bytes of a connection decide: those that know HTTP/2 begin with "PRI ", which is no method of HTTP/1.1.
+ */
+import { once } from "node:events";
+import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer as createHttp2,
+  type Http2ServerRequest,
+  type Http2ServerResponse,
+  type ServerHttp2Session,
+} from "node:http2";
+import { type AddressInfo, createServer as createTcp, type Server, type Socket } from "node:net";
+import { createServer as createTls, type TLSSocket } from "node:tls";
+import type { ResolvedLimits } from "./limits.ts";
+
+export type AnyRequest = IncomingMessage | Http2ServerRequest;
+export type AnyResponse = ServerResponse | Http2ServerResponse;
+
+/** How connections are encrypted. */
+export interface TlsOptions {
+  /** The certificate chain, in PEM. */
+  readonly cert: string | Buffer;
+  /** Its private key, in PEM. */
+  readonly key: string | Buffer;
+  /** With this, clients need a certificate that it has signed (mutual TLS). In PEM. */
+  readonly clientCa?: string | Buffer;
+}
+
+export interface ListenerOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly tls: TlsOptions | undefined;
+  readonly limits: ResolvedLimits;
+  handle(request: AnyRequest, response: AnyResponse): void;
+  /** Told when a client was cut off, and why. */
+  onDrop(reason: string): void;
+  /** Told when the number of connections has changed. */
+  onConnections(count: number): void;
+}
+
+export interface Listener {
+  readonly host: string;
+  readonly port: number;
+  /** Takes no more connections, and closes each as soon as nothing is under way on it. Resolves when all are closed. */
+  drain(): Promise<void>;
+  /** Closes whatever is left. Resolves when all is closed. */
+  end(): Promise<void>;
+}
+
+/** How a connection of HTTP/2 begins. */
+const PREFACE = Buffer.from("PRI ");
+
+/** How much a client may send ahead of what is read: on a stream, and on a connection. */
+const STREAM_WINDOW = 1_048_576;
+const CONNECTION_WINDOW = 4_194_304;
+
+/** How often connections that have become idle are looked for, while the server stops. */
+const IDLE_MS = 50;
+
+export async function listen(options: ListenerOptions): Promise<Listener> {
+  const { limits, handle, onDrop } = options;
+  const http1 = createHttp1(handle);
+  http1.headersTimeout = limits.silenceMs;
+  http1.requestTimeout = limits.silenceMs;
+  http1.keepAliveTimeout = limits.silenceMs;
+  // Only a server that listens watches its clients' time; this one is handed its connections.
+  http1.emit("listening");
+  const http2 = createHttp2(
+    {
+      settings: {
+        initialWindowSize: STREAM_WINDOW,
+        maxConcurrentStreams: limits.maxStreams,
+        maxHeaderListSize: 16_384,
+      },
+    },
+    handle,
+  );
+  const sessions = new Set<ServerHttp2Session>();
+  http2.on("session", (session) => {
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
+    session.setLocalWindowSize(CONNECTION_WINDOW);
+    watchSilence(session, limits.silenceMs, () => onDrop("silent"));
+  });
+  http2.on("sessionError", () => {});
+
+  const sockets = new Set<Socket>();
+  const accept = (socket: Socket) => {
+    sockets.add(socket);
+    options.onConnections(sockets.size);
+    socket.once("close", () => {
+      sockets.delete(socket);
+      options.onConnections(sockets.size);
+    });
+    socket.on("error", () => socket.destroy());
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, limits.silenceMs);
+  };
+  const hand = (socket: Socket, isHttp2: boolean) => {
+    if (socket.destroyed) return;
+    (isHttp2 ? http2 : http1).emit("connection", socket);
+  };
+
+  const server = createServer(options, accept, (socket) => {
+    if (options.tls !== undefined) {
+      hand(socket, (socket as TLSSocket).alpnProtocol === "h2");
+      return;
+    }
+    sniff(socket, limits.silenceMs, hand, () => onDrop("silent"));
+  });
+  server.maxConnections = limits.maxConnections;
+  server.listen(options.port, options.host);
+  await once(server, "listening");
+  const { address, port } = server.address() as AddressInfo;
+
+  let closed: Promise<unknown> | undefined;
+  let idle: NodeJS.Timeout | undefined;
+  const stopListening = () => {
+    closed ??= once(server, "close");
+    server.close();
+  };
+  return {
+    host: address,
+    port,
+    async drain() {
+      stopListening();
+      http1.close();
+      for (const session of sessions) session.close();
+      // A connection of HTTP/1.1 that was in use becomes idle without a word.
+      idle ??= setInterval(() => http1.closeIdleConnections(), IDLE_MS).unref();
+      await closed;
+    },
+    async end() {
+      stopListening();
+      clearInterval(idle);
+      http1.close();
+      for (const session of sessions) session.destroy();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+function createServer(
+  options: ListenerOptions,
+  accept: (socket: Socket) => void,
+  ready: (socket: Socket) => void,
+): Server {
+  const { tls, limits } = options;
+  if (tls === undefined) {
+    return createTcp((socket) => {
+      accept(socket);
+      ready(socket);
+    });
+  }
+  const server = createTls({
+    cert: tls.cert,
+    key: tls.key,
+    ALPNProtocols: ["h2", "http/1.1"],
+    minVersion: "TLSv1.2",
+    handshakeTimeout: limits.silenceMs,
+    ...(tls.clientCa !== undefined && { ca: tls.clientCa, requestCert: true, rejectUnauthorized: true }),
+  });
+  server.on("secureConnection", (socket) => {
+    accept(socket);
+    ready(socket);
+  });
+  server.on("tlsClientError", (_, socket) => socket.destroy());
+  return server;
+}
+
+/** Looks at the first bytes of a connection, and puts them back. */
+function sniff(
+  socket: Socket,
+  silenceMs: number,
+  hand: (socket: Socket, isHttp2: boolean) => void,
+  onSilent: () => void,
+): void {
+  const timer = setTimeout(() => {
+    onSilent();
+    socket.destroy();
+  }, silenceMs).unref();
+  socket.once("close", () => clearTimeout(timer));
+  let bytes: Buffer = Buffer.alloc(0);
+  const look = () => {
+    const more = socket.read() as Buffer | null;
+    if (more === null) return;
+    bytes = Buffer.concat([bytes, more]);
+    const isPreface = PREFACE.subarray(0, bytes.length).equals(bytes.subarray(0, PREFACE.length));
+    // A few bytes that begin alike do not tell yet.
+    if (isPreface && bytes.length < PREFACE.length) return;
+    clearTimeout(timer);
+    socket.off("readable", look);
+    socket.unshift(bytes);
+    hand(socket, isPreface);
+  };
+  socket.on("readable", look);
+}
+
+/** Cuts off a connection whose other end has not answered the last ping: it may have gone without a word. */
+function watchSilence(session: ServerHttp2Session, silenceMs: number, onSilent: () => void): void {
+  let awaited = false;
+  const timer = setInterval(() => {
+    if (session.destroyed) return;
+    if (awaited) {
+      onSilent();
+      session.destroy();
+      return;
+    }
+    awaited = true;
+    session.ping(() => {
+      awaited = false;
+    });
+  }, silenceMs / 2).unref();
+  session.once("close", () => clearInterval(timer));
+}

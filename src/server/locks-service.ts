@@ -1,0 +1,179 @@
+/** The service `Locks`: see proto/holdfast/v1/locks.proto for what each call means. */
+import { randomUUID } from "node:crypto";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { HoldfastError, invalid, type Lease, StoreUnavailableError } from "../core/index.ts";
+import { errorOf, type locks as wire, wireKey, wireMs } from "../protocol/index.ts";
+import { checkMay } from "./access.ts";
+import { type Terms, termsOf, termsOfMany } from "./acquire-terms.ts";
+import type { Call, Wrapping } from "./calls.ts";
+import type { Clients } from "./clients.ts";
+import type { GuardedStore } from "./guarded-store.ts";
+import { Holding, type HoldingEvent, isContention } from "./holding.ts";
+import type { ResolvedLimits } from "./limits.ts";
+import { type Watched, watch } from "./watching.ts";
+
+export interface LocksServiceContext {
+  readonly store: GuardedStore;
+  readonly limits: ResolvedLimits;
+  readonly clients: Clients;
+  readonly wrapping: Wrapping;
+}
+
+const DEFAULT_SHOWN_CLAIMS = 100;
+const DEFAULT_PAGE_KEYS = 100;
+
+export function locksService(context: LocksServiceContext): ServiceImpl<typeof wire.Locks> {
+  const { store, limits, clients } = context;
+  const { unary, stream } = context.wrapping;
+
+  /** Takes what the terms ask for, and tells what becomes of it. */
+  async function* hold(
+    terms: Terms,
+    { visitor, gone }: Call,
+  ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
+    for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
+    const { id = randomUUID(), token = randomUUID() } = terms.acquire;
+    const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store);
+    clients.enter(visitor.client, holding);
+    const disconnect = () => holding.disconnect();
+    gone.addEventListener("abort", disconnect);
+    if (gone.aborted) disconnect();
+    try {
+      for await (const event of holding.events()) {
+        // A token that was taken back, or permits less than before, ends the call at its next heartbeat.
+        for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
+        yield [event, holding];
+      }
+    } finally {
+      gone.removeEventListener("abort", disconnect);
+      clients.exit(visitor.client, holding);
+    }
+  }
+
+  return {
+    acquire: stream(async function* (request, call) {
+      for await (const [event, holding] of hold(termsOf(request, limits), call)) {
+        if (event.case === "acquired") {
+          const [lease] = leasesOf(event.leases, holding);
+          yield { event: { case: "acquired", value: { ...(lease !== undefined && { lease }) } } };
+        } else yield { event: wireEvent(event, holding) };
+      }
+    }),
+
+    acquireMany: stream(async function* (request, call) {
+      for await (const [event, holding] of hold(termsOfMany(request, limits), call)) {
+        if (event.case === "acquired") {
+          yield { event: { case: "acquired", value: { leases: leasesOf(event.leases, holding) } } };
+        } else yield { event: wireEvent(event, holding) };
+      }
+    }),
+
+    acquireDetached: unary(async (request, call) => {
+      const terms = { ...termsOf(request, limits), detached: true };
+      for await (const [event, holding] of hold(terms, call)) {
+        if (event.case === "acquired") {
+          const [lease] = leasesOf(event.leases, holding);
+          if (lease !== undefined) return { acquired: true, lease };
+        }
+        if (event.case !== "failed") continue;
+        if (isContention(event.failure)) return { acquired: false };
+        throw errorOf(event.failure);
+      }
+      throw new HoldfastError("LEASE_LOST", `The claim on "${request.key}" went on in another call.`, {
+        key: request.key,
+      });
+    }),
+
+    release: unary(async ({ key, id, token }, { visitor }) => {
+      checkMay(visitor.principal(), "acquire", key);
+      const ref = { key, id, token: needToken(token, key) };
+      const holding = clients.find(visitor.client, ref);
+      if (holding?.terms.keys.length === 1) return { released: await holding.release() };
+      const [released = false] = await store.release([ref]);
+      return { released };
+    }),
+
+    extend: unary(async ({ key, id, token, ttlMs }, { visitor }) => {
+      checkMay(visitor.principal(), "acquire", key);
+      const ref = { key, id, token: needToken(token, key) };
+      const [answer] = await store.renew([ttlMs === 0 ? ref : { ...ref, ttlMs }], visitor.client);
+      if (answer?.state === "held") return { fence: answer.fence, expiresInMs: wireMs(answer.expiresInMs) };
+      if (answer?.state === "failed") throw answer.error;
+      throw notHeld(key, answer?.state === "waiting" ? "it still waits" : "it is gone");
+    }),
+
+    status: unary(async ({ key, maxClaims }, { visitor }) => {
+      checkMay(visitor.principal(), "read", key);
+      const { keys } = await store.look({ key, maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS });
+      return { ...(keys[0] !== undefined && { status: wireKey(keys[0]) }) };
+    }),
+
+    list: unary(async ({ prefix, cursor, pageSize, maxClaims }, { visitor }) => {
+      checkMay(visitor.principal(), "read", prefix);
+      const page = await store.look({
+        prefix,
+        limit: pageSize || DEFAULT_PAGE_KEYS,
+        maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS,
+        ...(cursor !== "" && { cursor }),
+      });
+      return { keys: page.keys.map(wireKey), cursor: page.cursor ?? "" };
+    }),
+
+    watch: stream(async function* ({ what }, { visitor, gone, leaving }) {
+      const watched = watchedOf(what);
+      const keyOrPrefix = "key" in watched ? watched.key : watched.prefix;
+      checkMay(visitor.principal(), "read", keyOrPrefix);
+      for await (const { status } of watch(store, watched, AbortSignal.any([gone, leaving]))) {
+        checkMay(visitor.principal(), "read", keyOrPrefix);
+        yield status === undefined ? { caughtUp: true } : { status: wireKey(status) };
+      }
+      if (leaving.aborted) throw new StoreUnavailableError("The server is stopping. Watch at another one.");
+    }),
+
+    forceRelease: unary(async ({ key, id }, { visitor }) => {
+      checkMay(visitor.principal(), "admin", key);
+      const [released = false] = await store.release([{ key, id }]);
+      return { released };
+    }),
+  };
+}
+
+/** What the two kinds of events have in common on the wire. */
+function wireEvent(event: Exclude<HoldingEvent, { case: "acquired" }>, { id, token }: Holding) {
+  switch (event.case) {
+    case "waiting": {
+      const { key, position, length: queueLength } = event;
+      return { case: "waiting" as const, value: { key, position, queueLength, id, token } };
+    }
+    case "heartbeat":
+      return { case: "heartbeat" as const, value: { expiresInMs: wireMs(event.expiresInMs) } };
+    case "lost":
+      return { case: "lost" as const, value: { key: event.key, reason: event.reason } };
+    case "failed":
+      return { case: "failed" as const, value: event.failure };
+  }
+}
+
+function leasesOf(leases: readonly Lease[], holding: Holding) {
+  return leases.map(({ key, id, token, fence }, index) => {
+    return { key, id, token, fence, expiresInMs: wireMs(holding.expiresInMs(index)) };
+  });
+}
+
+function needToken(token: string, key: string): string {
+  if (token !== "") return token;
+  throw invalid(
+    "token must be the one that came with the lease. To end somebody else's claim, use ForceRelease.",
+    key,
+  );
+}
+
+function watchedOf(what: wire.WatchRequest["what"]): Watched {
+  if (what.case === "key") return { key: what.value };
+  if (what.case === "prefix") return { prefix: what.value };
+  throw invalid("what must be a key or a prefix.");
+}
+
+function notHeld(key: string, why: string): HoldfastError {
+  return new HoldfastError("NOT_HELD", `There is no such lease on "${key}": ${why}.`, { key });
+}

@@ -1,0 +1,373 @@
+/**
+ * One session: reads operations, asks the store, and writes answers and pushed grants, with as few messages as there are
+ * turns of the event loop.
+ *
+ * What a client can make it keep is bounded. It stops reading while too much is unanswered or unread; what was read by then
+ * is answered. Grants are hints, so they are left out while the client does not read. A client that does not read for
+ * too long is cut off.
+ */
+import type { Http2ServerResponse, ServerHttp2Stream } from "node:http2";
+import {
+  type ClaimRef,
+  HoldfastError,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+  type Unsubscribe,
+} from "../core/index.ts";
+import {
+  AnswerWriter,
+  FrameSplitter,
+  type Operation,
+  type RequestMessage,
+  readRequest,
+  SESSION_VERSION,
+  wireDurabilities,
+} from "../protocol/index.ts";
+import { checkMay, forbidden, may, type Principal, verbFor } from "./access.ts";
+import type { GuardedStore } from "./guarded-store.ts";
+import type { Visitor } from "./identity.ts";
+import type { ResolvedLimits } from "./limits.ts";
+import type { Owners } from "./owners.ts";
+
+/** The gRPC statuses that a session can end with. */
+export const grpcStatus = {
+  ok: 0,
+  invalidArgument: 3,
+  resourceExhausted: 8,
+  failedPrecondition: 9,
+  unavailable: 14,
+  unauthenticated: 16,
+} as const;
+
+/** How many operations are done in a turn of the event loop, if there are so many. */
+const MIN_OPERATIONS = 16;
+
+/** With more messages than this that have not been looked at, nothing is read. */
+const MAX_MESSAGES = 100;
+
+export interface SessionContext {
+  readonly store: GuardedStore;
+  readonly owners: Owners;
+  readonly limits: ResolvedLimits;
+  readonly visitor: Visitor;
+  /** Told of every operation that failed. */
+  onError(error: unknown): void;
+  /** Told when the client was cut off, and why. */
+  onDrop(reason: string): void;
+  onEnd(): void;
+}
+
+export class ServerSession {
+  readonly #stream: ServerHttp2Stream;
+  readonly #response: Http2ServerResponse;
+  readonly #context: SessionContext;
+  readonly #splitter: FrameSplitter;
+  readonly #writer = new AnswerWriter();
+  readonly #listening = new Map<string, Unsubscribe>();
+  /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
+  readonly #looks: { readonly number: number; readonly query: LookQuery }[] = [];
+  #looking = false;
+  /** Messages that have been received and not looked at. */
+  #messages: Buffer[] = [];
+  #applying = false;
+  #greeted = false;
+  #inFlight = 0;
+  #flushing = false;
+  #leaving = false;
+  #over = false;
+  #slowTimer: NodeJS.Timeout | undefined;
+  readonly #helloTimer: NodeJS.Timeout;
+
+  constructor(response: Http2ServerResponse, context: SessionContext) {
+    const { stream } = response;
+    this.#stream = stream;
+    this.#response = response;
+    this.#context = context;
+    this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
+    this.#helloTimer = setTimeout(() => {
+      this.#drop("no-hello", grpcStatus.failedPrecondition, "No hello came.");
+    }, context.limits.silenceMs).unref();
+    stream.on("data", (piece: Buffer) => this.#receive(piece));
+    stream.on("end", () => this.#finishIfDone());
+    stream.on("drain", () => this.#drained());
+    stream.on("error", () => {});
+    stream.on("close", () => this.#end());
+    stream.respond({ ":status": 200, "content-type": "application/grpc+proto" }, { waitForTrailers: true });
+  }
+
+  /** Asks the client to go elsewhere, and ends when everything has been answered. */
+  leave(reason: string): void {
+    if (this.#over || this.#leaving) return;
+    this.#leaving = true;
+    this.#writer.goodbye(reason);
+    this.#flushSoon();
+  }
+
+  #receive(piece: Buffer): void {
+    if (this.#over) return;
+    try {
+      this.#messages.push(...this.#splitter.push(piece));
+    } catch (error) {
+      this.#reject(error);
+    }
+    if (!this.#applying) this.#applyNext();
+  }
+
+  /**
+   * One message in a turn of the event loop, unless it is short: what the client has asked first it is also told first, and
+   * works on while the server does on the next.
+   */
+  readonly #applyNext = () => {
+    this.#applying = true;
+    try {
+      let applied = 0;
+      while (applied < MIN_OPERATIONS && !this.#over) {
+        const bytes = this.#messages.shift();
+        if (bytes === undefined) break;
+        const message = readRequest(bytes, this.#context.limits.maxOperations);
+        this.#apply(message);
+        applied += 1 + message.operations.length;
+      }
+    } catch (error) {
+      this.#reject(error);
+    }
+    this.#applying = this.#messages.length > 0 && !this.#over;
+    if (this.#applying) setImmediate(this.#applyNext);
+    this.#throttle();
+    this.#finishIfDone();
+  };
+
+  #reject(error: unknown): void {
+    if (error instanceof HoldfastError) this.#drop("token", grpcStatus.unauthenticated, error.message);
+    else this.#drop("malformed", grpcStatus.invalidArgument, (error as Error).message);
+  }
+
+  #apply(message: RequestMessage): void {
+    if (!this.#greeted && !this.#greet(message)) return;
+    const principal = this.#context.visitor.principal();
+    for (const owner of message.listen) this.#listen(owner);
+    for (const owner of message.unlisten) this.#unlisten(owner);
+    for (const operation of message.operations) this.#perform(operation, principal);
+  }
+
+  /** Whether the first message is what it should be. */
+  #greet({ hello }: RequestMessage): boolean {
+    clearTimeout(this.#helloTimer);
+    if (hello?.version !== SESSION_VERSION) {
+      const reason = `This server speaks version ${SESSION_VERSION} of the session's protocol.`;
+      this.#drop("version", grpcStatus.failedPrecondition, reason);
+      return false;
+    }
+    this.#greeted = true;
+    const { store, limits } = this.#context;
+    const { name, durability, counts } = store.store;
+    this.#writer.welcome({
+      version: SESSION_VERSION,
+      store: name,
+      durability: wireDurabilities[durability],
+      counts,
+      maxMessageBytes: limits.maxMessageBytes,
+      maxOperations: limits.maxOperations,
+    });
+    this.#flushSoon();
+    return true;
+  }
+
+  #listen(owner: string): void {
+    if (this.#listening.has(owner)) return;
+    if (this.#listening.size >= this.#context.limits.maxOwners) return;
+    const { owners, visitor } = this.#context;
+    const stop = owners.listen(owner, visitor.client, (refs) => {
+      // Hints that nobody reads are not kept for them.
+      if (this.#over || this.#stream.writableLength > this.#context.limits.maxBufferedBytes) return;
+      for (const ref of refs) if (this.#mayHear(ref.key)) this.#writer.granted(owner, ref);
+      this.#flushSoon();
+    });
+    this.#listening.set(owner, stop);
+  }
+
+  #mayHear(key: string): boolean {
+    try {
+      return may(this.#context.visitor.principal(), "acquire", key);
+    } catch {
+      // The token is gone. The next message ends the session.
+      return false;
+    }
+  }
+
+  #unlisten(owner: string): void {
+    this.#listening.get(owner)?.();
+    this.#listening.delete(owner);
+  }
+
+  #perform(operation: Operation, principal: Principal): void {
+    this.#inFlight++;
+    const { number } = operation;
+    try {
+      switch (operation.verb) {
+        case "acquire":
+          checkMay(principal, "acquire", operation.request.key);
+          this.#context.store.acquire(operation.request, this.#context.visitor.client).then(
+            (answer) => {
+              this.#writer.acquired(number, answer);
+              this.#answered();
+            },
+            (error: unknown) => this.#failed(number, error),
+          );
+          return;
+        case "renew":
+          this.#renew(operation.refs, principal).then(
+            (answers) => {
+              this.#writer.renewed(number, answers);
+              this.#answered();
+            },
+            (error: unknown) => this.#failed(number, error),
+          );
+          return;
+        case "release":
+          checkRefs(operation.refs, principal);
+          this.#context.store.release(operation.refs).then(
+            (released) => {
+              this.#writer.released(number, released);
+              this.#answered();
+            },
+            (error: unknown) => this.#failed(number, error),
+          );
+          return;
+        case "look":
+          checkMay(
+            principal,
+            "read",
+            "key" in operation.query ? operation.query.key : operation.query.prefix,
+          );
+          this.#looks.push({ number, query: operation.query });
+          void this.#lookOn();
+      }
+    } catch (error) {
+      this.#failed(number, error);
+    }
+  }
+
+  /** One claim that may not be renewed any more must not cost the others their leases. */
+  async #renew(refs: readonly RenewRef[], principal: Principal): Promise<readonly RenewAnswer[]> {
+    const { store, visitor } = this.#context;
+    const permitted = refs.filter((ref) => may(principal, verbFor(ref), ref.key));
+    if (permitted.length === refs.length) return store.renew(refs, visitor.client);
+    const answers = permitted.length === 0 ? [] : await store.renew(permitted, visitor.client);
+    let next = 0;
+    return refs.map((ref): RenewAnswer => {
+      if (ref === permitted[next]) return answers[next++] ?? { state: "gone" };
+      return { state: "failed", error: forbidden(principal, verbFor(ref), ref.key) };
+    });
+  }
+
+  async #lookOn(): Promise<void> {
+    if (this.#looking) return;
+    this.#looking = true;
+    for (let look = this.#looks.shift(); look !== undefined && !this.#over; look = this.#looks.shift()) {
+      const { number, query } = look;
+      try {
+        const page = await this.#context.store.look(query);
+        this.#writer.looked(number, page);
+        this.#answered();
+      } catch (error) {
+        this.#failed(number, error);
+      }
+      this.#flush();
+      if (this.#stream.writableNeedDrain && !this.#over) {
+        await new Promise<void>((resolve) => {
+          this.#stream.once("drain", resolve).once("close", resolve);
+        });
+      }
+    }
+    this.#looking = false;
+  }
+
+  /** An answer has been written. */
+  #answered(): void {
+    this.#inFlight--;
+    this.#flushSoon();
+  }
+
+  #failed(number: number, error: unknown): void {
+    this.#context.onError(error);
+    this.#writer.failed(number, error);
+    this.#answered();
+  }
+
+  /** When the promises that are settled by now have been heard: they all have something to say. */
+  #flushSoon(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    process.nextTick(() => this.#flush());
+  }
+
+  #flush(): void {
+    this.#flushing = false;
+    if (this.#over) return;
+    if (!this.#writer.isEmpty) this.#stream.write(this.#writer.take());
+    this.#throttle();
+    this.#finishIfDone();
+  }
+
+  /** Reads on only while little enough is unanswered and unread. */
+  #throttle(): void {
+    const { maxInFlight, maxBufferedBytes, slowReaderMs } = this.#context.limits;
+    const unread = this.#stream.writableLength > maxBufferedBytes;
+    const paused = unread || this.#inFlight > maxInFlight || this.#messages.length > MAX_MESSAGES;
+    if (paused !== this.#stream.isPaused()) {
+      if (paused) this.#stream.pause();
+      else this.#stream.resume();
+    }
+    if (unread && this.#slowTimer === undefined) {
+      this.#slowTimer = setTimeout(() => {
+        this.#drop("slow-reader", grpcStatus.resourceExhausted, "The client does not read its answers.");
+      }, slowReaderMs).unref();
+    }
+  }
+
+  #drained(): void {
+    clearTimeout(this.#slowTimer);
+    this.#slowTimer = undefined;
+    this.#throttle();
+  }
+
+  /** The client has no more to say, or shall say it elsewhere, and has heard everything. */
+  #finishIfDone(): void {
+    if (this.#inFlight > 0 || this.#applying || this.#over) return;
+    if (this.#stream.readableEnded) this.#close(grpcStatus.ok, "", this.#context.limits.slowReaderMs);
+  }
+
+  #drop(reason: string, status: number, message: string): void {
+    if (this.#over) return;
+    this.#context.onDrop(reason);
+    this.#close(status, message);
+  }
+
+  #close(status: number, message: string, patienceMs = 1_000): void {
+    const stream = this.#stream;
+    this.#end();
+    if (stream.destroyed) return;
+    // Node sends these when the stream asks for them, at its end.
+    this.#response.addTrailers({ "grpc-status": `${status}`, "grpc-message": encodeURIComponent(message) });
+    // What the client still sends is not read, and what it does not read is not waited for.
+    stream.resume();
+    stream.end();
+    setTimeout(() => stream.destroy(), patienceMs).unref();
+  }
+
+  #end(): void {
+    if (this.#over) return;
+    this.#over = true;
+    clearTimeout(this.#helloTimer);
+    clearTimeout(this.#slowTimer);
+    for (const stop of this.#listening.values()) stop();
+    this.#listening.clear();
+    this.#context.onEnd();
+  }
+}
+
+function checkRefs(refs: readonly ClaimRef[], principal: Principal): void {
+  for (const ref of refs) checkMay(principal, verbFor(ref), ref.key);
+}

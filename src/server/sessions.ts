@@ -1,0 +1,87 @@
+/** The open sessions of a server. */
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { SESSION_PATH } from "../protocol/index.ts";
+import type { GuardedStore } from "./guarded-store.ts";
+import type { Identities, Visitor } from "./identity.ts";
+import type { ResolvedLimits } from "./limits.ts";
+import type { AnyRequest } from "./listener.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Owners } from "./owners.ts";
+import { grpcStatus, ServerSession } from "./session.ts";
+
+export interface SessionsContext {
+  readonly store: GuardedStore;
+  readonly owners: Owners;
+  readonly limits: ResolvedLimits;
+  readonly identities: Identities;
+  readonly metrics: Metrics;
+  onError(error: unknown): void;
+  onDrop(reason: string): void;
+}
+
+/** Whether somebody wants to open a session in the one way there is: gRPC over HTTP/2. */
+export function isSessionRequest(request: AnyRequest): request is Http2ServerRequest {
+  return (
+    request.url === SESSION_PATH &&
+    request.httpVersionMajor === 2 &&
+    request.method === "POST" &&
+    /^application\/grpc(\+proto)?$/.test(request.headers["content-type"] ?? "")
+  );
+}
+
+export class Sessions {
+  readonly #context: SessionsContext;
+  readonly #open = new Set<ServerSession>();
+  #left = false;
+
+  constructor(context: SessionsContext) {
+    this.#context = context;
+  }
+
+  open(request: Http2ServerRequest, response: Http2ServerResponse): void {
+    const { identities, metrics, onError } = this.#context;
+    let visitor: Visitor;
+    try {
+      visitor = identities.admit(request.headers.authorization, `anybody at ${request.socket.remoteAddress}`);
+    } catch (error) {
+      onError(error);
+      refuse(request, grpcStatus.unauthenticated, (error as Error).message);
+      return;
+    }
+    if (this.#left) {
+      refuse(request, grpcStatus.unavailable, "The server is stopping.");
+      return;
+    }
+    metrics.sessions++;
+    const session: ServerSession = new ServerSession(response, {
+      ...this.#context,
+      visitor,
+      onEnd: () => {
+        metrics.sessions--;
+        this.#open.delete(session);
+      },
+    });
+    this.#open.add(session);
+  }
+
+  /** Asks all clients to go elsewhere. */
+  leave(reason: string): void {
+    this.#left = true;
+    for (const session of this.#open) session.leave(reason);
+  }
+}
+
+/** An answer of gRPC that is nothing but its status. */
+function refuse({ stream }: Http2ServerRequest, status: number, message: string): void {
+  stream.on("error", () => {});
+  stream.respond(
+    {
+      ":status": 200,
+      "content-type": "application/grpc+proto",
+      "grpc-status": `${status}`,
+      "grpc-message": encodeURIComponent(message),
+    },
+    { endStream: true },
+  );
+  stream.close();
+}

@@ -1,0 +1,178 @@
+/** Puts the server together. */
+import type { Http2ServerResponse } from "node:http2";
+import { type Logger, pino } from "pino";
+import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
+import { createCalls } from "./calls.ts";
+import { GuardedStore } from "./guarded-store.ts";
+import { Health } from "./health.ts";
+import { Identities } from "./identity.ts";
+import { Ledger } from "./ledger.ts";
+import { resolveLimits, type ServerLimits } from "./limits.ts";
+import { type Listener, listen, type TlsOptions } from "./listener.ts";
+import { countUp, Metrics } from "./metrics.ts";
+import { Owners } from "./owners.ts";
+import { isPage, showPage } from "./pages.ts";
+import { isSessionRequest, Sessions } from "./sessions.ts";
+import { type TokenEntry, Tokens } from "./tokens.ts";
+
+export interface ServerOptions {
+  /** Where the locks are kept. Several servers over one shared store are one lock space. */
+  readonly store: Store;
+  /** The address to listen on. Anything but loopback takes `tokens` or `insecure`. Default "127.0.0.1". */
+  readonly host?: string;
+  /** The port to listen on; 0 is any that is free. Default 7420. */
+  readonly port?: number;
+  /** Who may do what: the path of a token file, which is read again when it changes, or its entries. Default: everybody everything. */
+  readonly tokens?: string | readonly TokenEntry[];
+  /** Whether to listen beyond loopback without tokens. Default false. */
+  readonly insecure?: boolean;
+  /** Encrypts connections, and with `clientCa` demands certificates of clients. Default: neither. */
+  readonly tls?: TlsOptions;
+  /** The bounds of what clients can ask for. */
+  readonly limits?: ServerLimits;
+  /** Where to log to. Keys, ids and tokens of claims are not logged. Default: JSON lines on the standard output, from "info" on. */
+  readonly logger?: Logger;
+  /** Whether stopping the server also closes the store. Default false. */
+  readonly closeStore?: boolean;
+}
+
+export interface StopOptions {
+  /** How long what is under way may take to finish. Default 10,000. */
+  readonly graceMs?: number;
+}
+
+/** A server that listens. */
+export interface LockServer extends AsyncDisposable {
+  readonly host: string;
+  readonly port: number;
+  /** Where clients find it, as `remoteStore` takes it. */
+  readonly url: string;
+  /**
+   * Takes nothing new, asks clients to go elsewhere, answers what is under way, and closes. Leases stay as they are: clients go
+   * on with them on another server over the same store.
+   */
+  stop(options?: StopOptions): Promise<void>;
+}
+
+/** How often what is known of claims is looked through for expired ones. */
+const SWEEP_MS = 1_000;
+
+/**
+ * Starts a lock server over a store.
+ *
+ * @example
+ * const server = await startServer({ store: memoryStore() });
+ * const locks = createLocks(remoteStore(server.url));
+ */
+export async function startServer(options: ServerOptions): Promise<LockServer> {
+  const { store, host = "127.0.0.1", insecure = false } = options;
+  const port = checkInteger("port", options.port ?? 7_420, 0, 65_535);
+  const limits = resolveLimits(options.limits ?? {});
+  if (!isLoopback(host) && options.tokens === undefined && !insecure) throw exposed(host);
+  const logger = options.logger ?? pino({ name: "holdfast" });
+  const tokens = await openTokens(options.tokens, logger);
+
+  const metrics = new Metrics();
+  const ledger = new Ledger(metrics);
+  const guarded = new GuardedStore(store, limits, ledger, metrics);
+  const identities = new Identities(tokens);
+  const health = new Health(store);
+  const onError = (error: unknown) => {
+    countUp(metrics.errors, error instanceof HoldfastError ? error.code : "STORE_FAILURE");
+    if (!(error instanceof HoldfastError)) logger.error({ err: error }, "the store failed");
+  };
+  const onDrop = (reason: string) => {
+    countUp(metrics.dropped, reason);
+    logger.warn({ reason }, "cut a client off");
+  };
+  const common = { store: guarded, limits, identities, metrics, onError, onDrop };
+  const sessions = new Sessions({ ...common, owners: new Owners(guarded) });
+  const calls = createCalls({ ...common, health, logger });
+  const sweep = setInterval(() => ledger.sweep(performance.now()), SWEEP_MS).unref();
+
+  let listener: Listener;
+  try {
+    listener = await listen({
+      host,
+      port,
+      tls: options.tls,
+      limits,
+      onDrop,
+      onConnections: (count) => {
+        metrics.connections = count;
+      },
+      handle(request, response) {
+        if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
+        else if (isPage(request)) void showPage(request, response, health, metrics);
+        else calls.handle(request, response);
+      },
+    });
+  } catch (error) {
+    clearInterval(sweep);
+    tokens?.close();
+    throw error;
+  }
+  const url = urlOf(listener, options.tls !== undefined);
+  logger.info({ url, store: store.name, durability: store.durability }, "listening");
+
+  let stopped: Promise<void> | undefined;
+  const stop = async (graceMs: number) => {
+    logger.info({ graceMs }, "stopping");
+    health.stop();
+    sessions.leave("The server is stopping.");
+    calls.leave();
+    await within(graceMs, listener.drain());
+    clearInterval(sweep);
+    tokens?.close();
+    await listener.end();
+    await calls.close();
+    if (options.closeStore === true) await store.close();
+    logger.info("stopped");
+  };
+  const server: LockServer = {
+    host: listener.host,
+    port: listener.port,
+    url,
+    async stop({ graceMs = 10_000 } = {}) {
+      stopped ??= stop(checkInteger("graceMs", graceMs, 0, 3_600_000));
+      await stopped;
+    },
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+    },
+  };
+  return server;
+}
+
+async function openTokens(tokens: ServerOptions["tokens"], logger: Logger): Promise<Tokens | undefined> {
+  if (tokens === undefined) return undefined;
+  if (typeof tokens !== "string") return new Tokens(tokens);
+  return Tokens.fromFile(tokens, (error) => {
+    if (error === undefined) logger.info("read the token file again");
+    else logger.error({ err: error }, "the token file could not be read; the tokens from before stay");
+  });
+}
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
+}
+
+function exposed(host: string): HoldfastError {
+  return invalid(
+    `host "${host}" can be reached from other machines, and everybody there could take and end every lock. ` +
+      "Pass tokens, or insecure: true if that is meant.",
+  );
+}
+
+function urlOf({ host, port }: Listener, encrypted: boolean): string {
+  return `${encrypted ? "https" : "http"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([work, late]);
+  clearTimeout(timer);
+}

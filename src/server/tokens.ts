@@ -1,0 +1,127 @@
+/** Bearer tokens. Only their hashes are kept, and a file of them is read again when it changes. */
+import { createHash, timingSafeEqual } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
+import { invalid } from "../core/index.ts";
+import { type Grant, type Principal, type Verb, verbs } from "./access.ts";
+
+/** A token as the server knows it. */
+export interface TokenEntry {
+  /** For logs, limits and people. */
+  readonly name: string;
+  /** The SHA-256 of the token, in 64 hexadecimal digits: `hashToken` makes it. */
+  readonly sha256: string;
+  readonly grants: readonly Grant[];
+}
+
+/** What stands for a token in the server's token file. */
+export function hashToken(token: string): string {
+  return createHash("sha256").update(token).digest("hex");
+}
+
+interface Known {
+  readonly hash: Buffer;
+  readonly principal: Principal;
+}
+
+/** How often the file is looked at. */
+const RELOAD_MS = 1_000;
+
+export class Tokens {
+  #known: readonly Known[];
+  /** Grows whenever the tokens have changed. */
+  version = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(entries: readonly TokenEntry[]) {
+    this.#known = entries.map(knownOf);
+  }
+
+  /** Reads a file of tokens now, and again whenever it changes. A file that is wrong changes nothing but is told. */
+  static async fromFile(path: string, onReload: (error: unknown) => void): Promise<Tokens> {
+    const tokens = new Tokens(parseTokens(await readFile(path, "utf8"), path));
+    let seen = await stampOf(path);
+    let busy = false;
+    const reload = async () => {
+      if (busy) return;
+      busy = true;
+      try {
+        const now = await stampOf(path);
+        if (now === seen) return;
+        seen = now;
+        tokens.#known = parseTokens(await readFile(path, "utf8"), path).map(knownOf);
+        tokens.version++;
+        onReload(undefined);
+      } catch (error) {
+        onReload(error);
+      } finally {
+        busy = false;
+      }
+    };
+    tokens.#timer = setInterval(() => void reload(), RELOAD_MS).unref();
+    return tokens;
+  }
+
+  /** The principal of a token by its hash. Every one is compared, and each in constant time. */
+  find(hash: Buffer): Principal | undefined {
+    let found: Principal | undefined;
+    for (const known of this.#known) {
+      if (timingSafeEqual(known.hash, hash)) found = known.principal;
+    }
+    return found;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+}
+
+/** The hash of the token in an `Authorization: Bearer …` header. */
+export function bearerHash(header: string | undefined): Buffer | undefined {
+  const token = /^Bearer +(\S{1,4096})$/i.exec(header ?? "")?.[1];
+  return token === undefined ? undefined : createHash("sha256").update(token).digest();
+}
+
+/** Reads `{ "tokens": [{ "name", "sha256", "grants": [{ "prefix", "verbs" }] }] }`. */
+function parseTokens(text: string, path: string): readonly TokenEntry[] {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch (cause) {
+    throw invalid(`The token file ${path} is not JSON: ${(cause as Error).message}.`);
+  }
+  const entries = (parsed as { tokens?: unknown } | null)?.tokens;
+  if (!Array.isArray(entries)) throw invalid(`The token file ${path} has no list "tokens".`);
+  for (const entry of entries) checkEntry(entry as TokenEntry);
+  return entries as TokenEntry[];
+}
+
+function knownOf(entry: TokenEntry): Known {
+  checkEntry(entry);
+  const { name, sha256 } = entry;
+  const grants = entry.grants.map((grant) => ({ prefix: grant.prefix, verbs: [...grant.verbs] }));
+  return { hash: Buffer.from(sha256, "hex"), principal: { name, grants } };
+}
+
+function checkEntry(entry: TokenEntry | null): void {
+  if (typeof entry?.name !== "string" || entry.name === "") throw invalid("A token has no name.");
+  if (typeof entry.sha256 !== "string" || !/^[0-9a-f]{64}$/i.test(entry.sha256)) {
+    throw invalid(`The token "${entry.name}" needs a sha256 of 64 hexadecimal digits.`);
+  }
+  if (!Array.isArray(entry.grants)) throw invalid(`The token "${entry.name}" has no list of grants.`);
+  for (const grant of entry.grants as (Grant | null)[]) {
+    if (typeof grant?.prefix !== "string" || !Array.isArray(grant.verbs) || !grant.verbs.every(isVerb)) {
+      throw invalid(
+        `A grant of the token "${entry.name}" needs a prefix, and verbs among ${verbs.join(", ")}.`,
+      );
+    }
+  }
+}
+
+function isVerb(verb: unknown): verb is Verb {
+  return verbs.includes(verb as Verb);
+}
+
+async function stampOf(path: string): Promise<string> {
+  const { mtimeMs, size, ino } = await stat(path);
+  return `${mtimeMs} ${size} ${ino}`;
+}

@@ -1,0 +1,40 @@
+/** What it means that a session could not be opened, or has ended. */
+import type { IncomingHttpHeaders } from "node:http2";
+import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+
+export function unavailable(url: string, cause: Error): HoldfastError {
+  return new StoreUnavailableError(`The lock server at ${url} cannot be reached: ${cause.message}`, {
+    cause,
+  });
+}
+
+export function notAServer(url: string, why: string): HoldfastError {
+  return new HoldfastError("STORE_FAILURE", `${url} is not a Holdfast server: ${why}.`);
+}
+
+// Statuses of gRPC after which asking again is of no use.
+const INVALID_ARGUMENT = 3;
+const NOT_FOUND = 5;
+const PERMISSION_DENIED = 7;
+const FAILED_PRECONDITION = 9;
+const UNIMPLEMENTED = 12;
+const UNAUTHENTICATED = 16;
+
+export function errorOfStatus(url: string, headers: IncomingHttpHeaders): HoldfastError {
+  const status = Number(headers["grpc-status"]);
+  const message = decodeMessage(String(headers["grpc-message"] ?? ""));
+  if (status === UNAUTHENTICATED || status === PERMISSION_DENIED)
+    return new HoldfastError("UNAUTHORIZED", message);
+  if (status === UNIMPLEMENTED || status === NOT_FOUND) return notAServer(url, message);
+  if (status === INVALID_ARGUMENT || status === FAILED_PRECONDITION)
+    return new HoldfastError("STORE_FAILURE", `${url} ended the session: ${message}`);
+  return new StoreUnavailableError(`The lock server at ${url} ended the session: ${message}`);
+}
+
+function decodeMessage(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

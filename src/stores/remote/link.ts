@@ -1,0 +1,465 @@
+/**
+ * One session with one server: a stream over a connection of its own.
+ *
+ * What is asked for in one turn of the event loop travels as one message. What was not answered when the stream ends is
+ * rejected: nobody knows whether it was done, and asking again with the same claim is safe.
+ */
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  type IncomingHttpHeaders,
+} from "node:http2";
+import {
+  type AcquireAnswer,
+  type ClaimRef,
+  type ClaimRequest,
+  type GrantRef,
+  HoldfastError,
+  type LookPage,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+} from "../../core/index.ts";
+import {
+  type AnswerListener,
+  FrameSplitter,
+  RequestWriter,
+  readAnswers,
+  SESSION_PATH,
+  SESSION_VERSION,
+  type session,
+} from "../../protocol/index.ts";
+import { errorOfStatus, notAServer, unavailable } from "./link-errors.ts";
+import type { RemoteTls } from "./options.ts";
+
+export interface LinkOptions {
+  readonly url: string;
+  readonly token: string | undefined;
+  readonly tls: RemoteTls | undefined;
+  readonly connectTimeoutMs: number;
+  readonly silenceMs: number;
+}
+
+export interface LinkEvents {
+  /** The server has greeted: from now on it can be asked. */
+  onOpen(link: Link, welcome: session.Welcome): void;
+  /** The server wants to be left. What was asked is still answered, nothing more is to be. */
+  onGoodbye(link: Link): void;
+  onGranted(owner: string, ref: GrantRef): void;
+  /** It has ended, whether it had opened or not. Called once. */
+  onClosed(link: Link, error: HoldfastError): void;
+}
+
+interface Pending {
+  readonly verb: "acquire" | "renew" | "release" | "look";
+  readonly resolve: (answer: never) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** The longest answer that is read. The server bounds what it sends by what was asked for. */
+const MAX_ANSWER_BYTES = 268_435_456;
+
+/** How much may wait to be sent before it is an outage. */
+const MAX_UNSENT_BYTES = 67_108_864;
+
+/** How much the server may send ahead of what is read here. */
+const WINDOW_BYTES = 4_194_304;
+
+/** From how many operations in one turn of the event loop on two messages are made of them. */
+const HALVED_OPERATIONS = 32;
+
+/** How often it is looked after whether the server still answers. */
+const WATCH_MS = 1_000;
+
+/** After this long without a word an idle connection is tried with a ping, so that a proxy in between does not forget it. */
+const IDLE_PING_MS = 15_000;
+
+/** Room for what a message holds besides operations. */
+const MESSAGE_SLACK_BYTES = 64;
+
+export class Link implements AnswerListener {
+  readonly url: string;
+  readonly #options: LinkOptions;
+  readonly #events: LinkEvents;
+  readonly #connection: ClientHttp2Session;
+  readonly #stream: ClientHttp2Stream;
+  readonly #splitter = new FrameSplitter(MAX_ANSWER_BYTES);
+  readonly #writer = new RequestWriter();
+  /** What has not been answered, by its number less one. */
+  readonly #pending: (Pending | undefined)[] = [];
+  readonly #free: number[] = [];
+  #unanswered = 0;
+  /** How many operations are in the message that is being made, and how many were asked in this turn of the event loop. */
+  #asked = 0;
+  #turn = 0;
+  /** After how many operations a message is sent although there will be more. */
+  #half = Number.POSITIVE_INFINITY;
+  #flushing = false;
+  #blocked = false;
+  #frames: Buffer[] = [];
+  #unsentBytes = 0;
+  #maxMessageBytes = 1_024;
+  #maxOperations = 1;
+  #open = false;
+  #leaving = false;
+  #closed = false;
+  #heardMs = performance.now();
+  #pingedMs: number | undefined;
+  #watchedMs = performance.now();
+  readonly #watch: NodeJS.Timeout;
+  readonly #connectTimer: NodeJS.Timeout;
+
+  constructor(options: LinkOptions, agent: string, events: LinkEvents) {
+    this.url = options.url;
+    this.#options = options;
+    this.#events = events;
+    this.#connection = connect(options.url, {
+      settings: { initialWindowSize: WINDOW_BYTES, enablePush: false },
+      ...options.tls,
+    });
+    this.#connection.on("error", (error) => this.#fail(error));
+    this.#connection.on("close", () => this.#fail(new Error("The connection was closed.")));
+    this.#connection.on("connect", () => this.#connection.setLocalWindowSize(WINDOW_BYTES));
+    this.#connection.on("goaway", () => this.#goodbye());
+    this.#stream = this.#connection.request({
+      ":method": "POST",
+      ":path": SESSION_PATH,
+      "content-type": "application/grpc+proto",
+      te: "trailers",
+      ...(options.token !== undefined && { authorization: `Bearer ${options.token}` }),
+    });
+    this.#stream.on("response", (headers) => this.#responded(headers));
+    this.#stream.on("trailers", (headers) => this.#ended(headers));
+    this.#stream.on("data", (piece: Buffer) => this.#receive(piece));
+    this.#stream.on("drain", () => this.#drained());
+    this.#stream.on("error", (error) => this.#fail(error));
+    this.#stream.on("close", () => this.#fail(new Error("The stream was closed.")));
+    this.#connectTimer = setTimeout(
+      () => this.#fail(new Error(`No answer within ${options.connectTimeoutMs} ms.`)),
+      options.connectTimeoutMs,
+    );
+    this.#watch = setInterval(() => this.#lookAfter(), WATCH_MS).unref();
+    this.#writer.hello(SESSION_VERSION, agent);
+    this.#send(this.#writer.take());
+  }
+
+  /** Whether it can be asked. */
+  get isOpen(): boolean {
+    return this.#open && !this.#leaving && !this.#closed;
+  }
+
+  acquireClaim(request: ClaimRequest): Promise<AcquireAnswer> {
+    return new Promise((resolve, reject) => {
+      const number = this.#enlist("acquire", resolve, reject);
+      this.#makeRoom(
+        sizeOf(request) + 3 * (request.owner.length + request.info.length + request.application.length),
+      );
+      this.#writer.acquire(number, request);
+    });
+  }
+
+  renewClaims(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    return this.#inParts(refs, (part) => {
+      return new Promise((resolve, reject) => {
+        const number = this.#enlist("renew", resolve, reject);
+        this.#makeRoom(sizeOfAll(part), part.length);
+        this.#writer.renew(number, part);
+      });
+    });
+  }
+
+  releaseClaims(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    return this.#inParts(refs, (part) => {
+      return new Promise((resolve, reject) => {
+        const number = this.#enlist("release", resolve, reject);
+        this.#makeRoom(sizeOfAll(part), part.length);
+        this.#writer.release(number, part);
+      });
+    });
+  }
+
+  lookAt(query: LookQuery): Promise<LookPage> {
+    return new Promise((resolve, reject) => {
+      const number = this.#enlist("look", resolve, reject);
+      this.#makeRoom(4_096);
+      this.#writer.look(number, query);
+    });
+  }
+
+  listen(owner: string): void {
+    this.#makeRoom(3 * owner.length);
+    this.#writer.listen(owner);
+    this.#flushSoon();
+  }
+
+  unlisten(owner: string): void {
+    this.#makeRoom(3 * owner.length);
+    this.#writer.unlisten(owner);
+    // A message's listens are applied before its unlistens, so whoever listens anew must do so in the next one.
+    this.#flush();
+  }
+
+  /** Asks nothing more, and ends when everything has been answered, or when `patienceMs` are over. */
+  leave(patienceMs: number): void {
+    this.#leaving = true;
+    if (this.#unanswered === 0) {
+      this.#hangUp();
+      return;
+    }
+    setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
+  }
+
+  /** Ends it at once. */
+  close(error: HoldfastError): void {
+    this.#fail(error);
+  }
+
+  // What the server says.
+
+  welcome(welcome: session.Welcome): void {
+    if (this.#open) return;
+    clearTimeout(this.#connectTimer);
+    this.#open = true;
+    this.#maxMessageBytes = welcome.maxMessageBytes;
+    this.#maxOperations = welcome.maxOperations;
+    this.#keepProcessAlive();
+    this.#events.onOpen(this, welcome);
+  }
+
+  goodbye(): void {
+    this.#goodbye();
+  }
+
+  acquired(number: number, answer: AcquireAnswer): void {
+    this.#settle(number, "acquire")?.resolve(answer as never);
+  }
+
+  renewed(number: number, answers: readonly RenewAnswer[]): void {
+    this.#settle(number, "renew")?.resolve(answers as never);
+  }
+
+  released(number: number, released: readonly boolean[]): void {
+    this.#settle(number, "release")?.resolve(released as never);
+  }
+
+  looked(number: number, page: LookPage): void {
+    this.#settle(number, "look")?.resolve(page as never);
+  }
+
+  failed(number: number, error: HoldfastError): void {
+    this.#settle(number, undefined)?.reject(error);
+  }
+
+  granted(owner: string, ref: GrantRef): void {
+    this.#events.onGranted(owner, ref);
+  }
+
+  // Sending.
+
+  #enlist(verb: Pending["verb"], resolve: (answer: never) => void, reject: (error: unknown) => void): number {
+    if (this.#closed) throw unavailable(this.url, new Error("The session has just ended."));
+    const slot = this.#free.pop() ?? this.#pending.length;
+    this.#pending[slot] = { verb, resolve, reject };
+    // Something is under way already, which the server works on meanwhile.
+    if (this.#unanswered > 0 && this.#turn === 0) this.#half = Number.POSITIVE_INFINITY;
+    this.#unanswered++;
+    if (this.#unanswered === 1) this.#keepProcessAlive();
+    this.#flushSoon();
+    return slot + 1;
+  }
+
+  /** Sends what there is when something of this size does not fit in with it. */
+  #makeRoom(bytes: number, operations = 1): void {
+    const full =
+      this.#writer.bytes + bytes + MESSAGE_SLACK_BYTES > this.#maxMessageBytes ||
+      this.#asked + operations > this.#maxOperations;
+    if ((full && !this.#writer.isEmpty) || this.#asked === this.#half) this.#flush();
+    this.#asked += operations;
+    this.#turn += operations;
+  }
+
+  /** Cuts a long list into parts that a message holds, and puts the answers together. */
+  async #inParts<R extends ClaimRef, T>(
+    refs: readonly R[],
+    ask: (part: readonly R[]) => Promise<readonly T[]>,
+  ): Promise<readonly T[]> {
+    const maxBytes = this.#maxMessageBytes / 2;
+    const maxRefs = Math.max(1, Math.floor(this.#maxOperations / 2));
+    if (refs.length === 1 || (refs.length <= maxRefs && sizeOfAll(refs) <= maxBytes)) return ask(refs);
+    const parts: R[][] = [];
+    let bytes = Number.POSITIVE_INFINITY;
+    for (const ref of refs) {
+      const size = sizeOf(ref);
+      let part = parts.at(-1);
+      if (part === undefined || bytes + size > maxBytes || part.length >= maxRefs) {
+        part = [];
+        parts.push(part);
+        bytes = 0;
+      }
+      part.push(ref);
+      bytes += size;
+    }
+    return (await Promise.all(parts.map(ask))).flat();
+  }
+
+  /** At the end of the present callback: answers that came in one message bring their next questions in one, too. */
+  #flushSoon(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    process.nextTick(this.#flushNow);
+  }
+
+  readonly #flushNow = () => {
+    this.#flushing = false;
+    this.#flush();
+    this.#halveNext();
+  };
+
+  /**
+   * When everything has been answered, the next questions go out as two messages, so that the server works on one while this
+   * process does on the other. Their answers come one after the other, and so do the questions after those. As many are
+   * expected as there were this time.
+   */
+  #halveNext(): void {
+    this.#half = this.#turn >= HALVED_OPERATIONS ? Math.ceil(this.#turn / 2) : Number.POSITIVE_INFINITY;
+    this.#turn = 0;
+  }
+
+  #flush(): void {
+    this.#asked = 0;
+    if (this.#writer.isEmpty || this.#closed) return;
+    this.#send(this.#writer.take());
+  }
+
+  #send(frame: Buffer): void {
+    if (this.#blocked) {
+      this.#frames.push(frame);
+      this.#unsentBytes += frame.length;
+      if (this.#unsentBytes > MAX_UNSENT_BYTES)
+        this.#fail(new Error("The server does not read what is asked."));
+      return;
+    }
+    this.#blocked = !this.#stream.write(frame);
+  }
+
+  #drained(): void {
+    this.#blocked = false;
+    const frames = this.#frames;
+    this.#frames = [];
+    this.#unsentBytes = 0;
+    for (const frame of frames) this.#send(frame);
+  }
+
+  // Receiving.
+
+  #receive(piece: Buffer): void {
+    if (this.#closed) return;
+    this.#heardMs = performance.now();
+    try {
+      for (const bytes of this.#splitter.push(piece)) readAnswers(bytes, this);
+    } catch (error) {
+      this.#fail(error as Error);
+    }
+    if (this.#leaving && this.#unanswered === 0) this.#hangUp();
+  }
+
+  #settle(number: number, verb: Pending["verb"] | undefined): Pending | undefined {
+    const pending = this.#pending[number - 1];
+    if (pending === undefined || (verb !== undefined && pending.verb !== verb)) {
+      throw new Error("The server answered what was not asked.");
+    }
+    this.#pending[number - 1] = undefined;
+    this.#free.push(number - 1);
+    this.#unanswered--;
+    if (this.#unanswered === 0) this.#keepProcessAlive();
+    return pending;
+  }
+
+  #responded(headers: IncomingHttpHeaders & { readonly ":status"?: number | undefined }): void {
+    const status = headers[":status"];
+    if (status !== 200) this.#fail(notAServer(this.url, `it answered with the status ${status}`));
+    else if (headers["grpc-status"] !== undefined) this.#ended(headers);
+  }
+
+  #ended(headers: IncomingHttpHeaders): void {
+    this.#fail(errorOfStatus(this.url, headers));
+  }
+
+  #goodbye(): void {
+    if (this.#leaving || this.#closed) return;
+    this.#leaving = true;
+    this.#flush();
+    this.#events.onGoodbye(this);
+    if (this.#unanswered === 0) this.#hangUp();
+  }
+
+  /** Everything has been said: the server hears that, and closes. */
+  #hangUp(): void {
+    if (this.#closed) return;
+    this.#flush();
+    this.#stream.end();
+    this.#fail(new Error("The session was left."), 1_000);
+  }
+
+  // The end.
+
+  #fail(cause: Error, lingerMs = 0): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    clearTimeout(this.#connectTimer);
+    clearInterval(this.#watch);
+    const error = cause instanceof HoldfastError ? cause : unavailable(this.url, cause);
+    for (const pending of this.#pending) pending?.reject(error);
+    this.#pending.length = 0;
+    this.#frames = [];
+    this.#connection.unref();
+    if (lingerMs === 0) this.#connection.destroy();
+    else {
+      this.#connection.close();
+      setTimeout(() => this.#connection.destroy(), lingerMs).unref();
+    }
+    this.#events.onClosed(this, error);
+  }
+
+  /**
+   * A server that has gone without a word is noticed by a ping that it does not answer. When this process itself did not run,
+   * the answer may be there already and only be unread.
+   */
+  #lookAfter(): void {
+    const nowMs = performance.now();
+    const paused = nowMs - this.#watchedMs > 2 * WATCH_MS;
+    this.#watchedMs = nowMs;
+    if (paused || this.#closed) return;
+    if (this.#pingedMs !== undefined) {
+      if (nowMs - Math.max(this.#pingedMs, this.#heardMs) > this.#options.silenceMs) {
+        this.#fail(new Error(`The server has been silent for ${this.#options.silenceMs} ms.`));
+      }
+      return;
+    }
+    if (nowMs - this.#heardMs < (this.#unanswered > 0 ? WATCH_MS : IDLE_PING_MS)) return;
+    this.#pingedMs = nowMs;
+    this.#connection.ping(() => {
+      this.#pingedMs = undefined;
+      this.#heardMs = performance.now();
+    });
+  }
+
+  /** A connection on which nothing is awaited must not keep a process from ending. */
+  #keepProcessAlive(): void {
+    if (this.#closed) return;
+    if (this.#unanswered > 0 || !this.#open) this.#connection.ref();
+    else this.#connection.unref();
+  }
+}
+
+/** At most how many bytes a reference takes in a message. */
+function sizeOf(ref: ClaimRef): number {
+  return 3 * (ref.key.length + ref.id.length + (ref.token?.length ?? 0)) + 64;
+}
+
+function sizeOfAll(refs: readonly ClaimRef[]): number {
+  let size = 0;
+  for (const ref of refs) size += sizeOf(ref);
+  return size;
+}

@@ -1,0 +1,69 @@
+import { checkInteger, type Durability, durabilities, invalid } from "../../core/index.ts";
+
+/** How to encrypt, and whom to trust. */
+export interface RemoteTls {
+  /** The certificates that the server's must be signed by, in PEM. Default: those that Node trusts. */
+  readonly ca?: string | Buffer;
+  /** A certificate of this client, in PEM, for a server that demands one. */
+  readonly cert?: string | Buffer;
+  /** Its private key, in PEM. */
+  readonly key?: string | Buffer;
+  /** The name that the server's certificate must bear, where it is not the host of the URL. */
+  readonly servername?: string;
+}
+
+export interface RemoteStoreOptions {
+  /** The bearer token, for a server that wants one. */
+  readonly token?: string;
+  /** For `https:` URLs. */
+  readonly tls?: RemoteTls;
+  /**
+   * The durability that the store behind the server has at least. A server with less is not used: every call fails with
+   * `DURABILITY_UNAVAILABLE`. `connectRemote` asks the server instead. Default "ephemeral".
+   */
+  readonly durability?: Durability;
+  /** How long a server may take to answer a new connection before the next one is tried. 100 to 60,000. Default 3,000. */
+  readonly connectTimeoutMs?: number;
+  /** How long a server may leave a ping unanswered before it counts as gone. 500 to 60,000. Default 3,000. */
+  readonly silenceMs?: number;
+}
+
+export interface RemoteSettings {
+  readonly urls: readonly string[];
+  readonly token: string | undefined;
+  readonly tls: RemoteTls | undefined;
+  readonly durability: Durability;
+  readonly connectTimeoutMs: number;
+  readonly silenceMs: number;
+}
+
+export function resolveRemoteOptions(
+  urls: string | readonly string[],
+  options: RemoteStoreOptions,
+): RemoteSettings {
+  const list = typeof urls === "string" ? [urls] : [...urls];
+  if (list.length === 0) throw invalid("remoteStore needs the URL of at least one server.");
+  const { token, tls, durability = "ephemeral" } = options;
+  if (!durabilities.includes(durability)) {
+    throw invalid(`durability must be one of ${durabilities.join(", ")}, not ${String(durability)}.`);
+  }
+  if (token !== undefined && !/^\S{1,4096}$/.test(token)) {
+    throw invalid("token must be 1 to 4,096 characters without blanks.");
+  }
+  return {
+    urls: list.map(checkUrl),
+    token,
+    tls,
+    durability,
+    connectTimeoutMs: checkInteger("connectTimeoutMs", options.connectTimeoutMs ?? 3_000, 100, 60_000),
+    silenceMs: checkInteger("silenceMs", options.silenceMs ?? 3_000, 500, 60_000),
+  };
+}
+
+function checkUrl(url: string): string {
+  const parsed = URL.canParse(url) ? new URL(url) : undefined;
+  if (parsed === undefined || !/^https?:$/.test(parsed.protocol) || parsed.pathname !== "/") {
+    throw invalid(`url must look like http://host:port or https://host:port, not "${url}".`);
+  }
+  return parsed.origin;
+}

@@ -1,0 +1,146 @@
+import {
+  type AcquireAnswer,
+  type ClaimRef,
+  type ClaimRequest,
+  checkQuery,
+  checkRenewRef,
+  checkRequest,
+  type Durability,
+  durabilities,
+  type GrantListener,
+  HoldfastError,
+  type LookPage,
+  type LookQuery,
+  type RenewAnswer,
+  type RenewRef,
+  type Store,
+  type Unsubscribe,
+} from "../../core/index.ts";
+import { readDurability, type session } from "../../protocol/index.ts";
+import { Connection } from "./connection.ts";
+import type { Link } from "./link.ts";
+import { type RemoteSettings, type RemoteStoreOptions, resolveRemoteOptions } from "./options.ts";
+import { WaitingClaims } from "./waiting-claims.ts";
+
+/** What this library calls itself to a server. */
+const AGENT = "holdfast-node";
+
+/**
+ * The store of a lock server, over one connection. Several URLs are servers over the same store, tried in turn.
+ *
+ * It connects when it is first used. What durability the store behind the server has cannot be known by then, so it counts as
+ * what the options say; {@link connectRemote} asks.
+ *
+ * @example
+ * const locks = createLocks(remoteStore("http://locks:7420", { token }));
+ */
+export function remoteStore(urls: string | readonly string[], options: RemoteStoreOptions = {}): Store {
+  return new RemoteStore(resolveRemoteOptions(urls, options));
+}
+
+/**
+ * The same, once a server has been reached and has said what its store is. Rejects with `STORE_UNAVAILABLE` when none
+ * answers.
+ *
+ * @example
+ * const store = await connectRemote(["https://locks-1:7420", "https://locks-2:7420"], { token });
+ */
+export async function connectRemote(
+  urls: string | readonly string[],
+  options: RemoteStoreOptions = {},
+): Promise<Store> {
+  const store = new RemoteStore(resolveRemoteOptions(urls, options));
+  try {
+    await store.learn();
+    return store;
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+class RemoteStore implements Store {
+  readonly name = "remote";
+  durability: Durability;
+  counts = true;
+  readonly #connection: Connection;
+  readonly #waiting = new WaitingClaims();
+  #welcome: session.Welcome | undefined;
+  #closed = false;
+
+  constructor(settings: RemoteSettings) {
+    this.durability = settings.durability;
+    this.#connection = new Connection(settings, AGENT, this.#waiting, (welcome) => this.#judge(welcome));
+  }
+
+  /** Takes over what the server says of its store. From then on a server that has less is not used. */
+  async learn(): Promise<void> {
+    await this.#connection.link();
+    if (this.#welcome === undefined) return;
+    this.durability = readDurability(this.#welcome.durability);
+    this.counts = this.#welcome.counts;
+  }
+
+  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    const answer = await this.#ask(checkRequest, request, (link) => link.acquireClaim(request));
+    this.#waiting.asked(request, answer);
+    return answer;
+  }
+
+  async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    const answers = await this.#ask(checkRefs, refs, (link) => link.renewClaims(refs));
+    this.#waiting.renewed(refs, answers);
+    return answers;
+  }
+
+  release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    this.#waiting.released(refs);
+    return this.#ask(checkRefs, refs, (link) => link.releaseClaims(refs));
+  }
+
+  look(query: LookQuery): Promise<LookPage> {
+    return this.#ask(checkQuery, query, (link) => link.lookAt(query));
+  }
+
+  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+    return this.#connection.listen(owner, listener);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#connection.close(closedError());
+  }
+
+  /** Not an async function: every lock cycle pays for two of these. */
+  #ask<A, T>(check: (argument: A) => void, argument: A, ask: (link: Link) => Promise<T>): Promise<T> {
+    try {
+      check(argument);
+      if (this.#closed) throw closedError();
+      const { current } = this.#connection;
+      return current === undefined ? this.#connection.link().then(ask) : ask(current);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  #judge(welcome: session.Welcome): HoldfastError | undefined {
+    this.#welcome = welcome;
+    const found = readDurability(welcome.durability);
+    if (durabilities.indexOf(found) < durabilities.indexOf(this.durability)) {
+      return new HoldfastError(
+        "DURABILITY_UNAVAILABLE",
+        `The lock server keeps its locks in a ${welcome.store} store, with the durability "${found}", and "${this.durability}" ` +
+          "was asked for. Use a server with a more durable store, or ask for less.",
+      );
+    }
+    return undefined;
+  }
+}
+
+function checkRefs(refs: readonly RenewRef[]): void {
+  for (const ref of refs) checkRenewRef(ref);
+}
+
+function closedError(): HoldfastError {
+  return new HoldfastError("CLOSED", "The remote store is closed. Create another one.");
+}

@@ -1,0 +1,185 @@
+/** Every bound on what a client can ask for or make the server keep. */
+import { connect as connectHttp2 } from "node:http2";
+import { connect as connectTcp } from "node:net";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { createLocks, type Store } from "holdfast";
+import { remoteStore } from "holdfast/remote";
+import type { LockServer, ServerLimits } from "holdfast/server";
+import { afterEach, describe, expect, test } from "vitest";
+import { locks as wire } from "../../src/protocol/index.ts";
+import { claimRequest } from "../core/claim-request.ts";
+import { startLockServer } from "./lock-server.ts";
+
+const toEnd: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of toEnd.splice(0).reverse()) await end();
+});
+
+async function world(limits: ServerLimits): Promise<{ server: LockServer; store: Store }> {
+  const server = await startLockServer({ limits });
+  const store = remoteStore(server.url);
+  toEnd.push(
+    () => server.stop({ graceMs: 0 }),
+    () => store.close(),
+  );
+  return { server, store };
+}
+
+const long = { ttlMs: 10_000 };
+const claim = (n: number, key = `key-${n}`) => claimRequest(`claim-${n}`, { key, ...long });
+
+describe("claims", () => {
+  test("a client has at most so many, and may go on with those it has", async () => {
+    const { store } = await world({ maxClaims: 3 });
+    for (const n of [1, 2, 3]) expect(await store.acquire(claim(n))).toMatchObject({ state: "held" });
+    await expect(store.acquire(claim(4))).rejects.toMatchObject({ code: "UNAUTHORIZED" });
+    expect(await store.acquire(claim(3))).toMatchObject({ state: "held" });
+    await store.release([claim(1)]);
+    expect(await store.acquire(claim(4))).toMatchObject({ state: "held" });
+  });
+
+  test("what has expired does not count", async () => {
+    const { store } = await world({ maxClaims: 1 });
+    await store.acquire(claimRequest("short", { key: "short", ttlMs: 50 }));
+    await expect
+      .poll(
+        () =>
+          store.acquire(claim(1)).then(
+            ({ state }) => state,
+            () => "refused",
+          ),
+        { timeout: 5_000 },
+      )
+      .toBe("held");
+  });
+
+  test("a key has at most so many waiters, and a full queue still lets through what need not wait", async () => {
+    const { store } = await world({ maxWaiters: 1 });
+    const [holder, waiter, third] = [claim(1, "k"), claim(2, "k"), claim(3, "k")];
+    await store.acquire(holder);
+    expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
+    expect(await store.acquire(third)).toEqual({ state: "refused", reason: "queue-full" });
+    // One that waits may ask again.
+    expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
+    await store.release([waiter]);
+    expect(await store.acquire(third)).toMatchObject({ state: "waiting" });
+  });
+
+  test.each([
+    ["a ttl", { maxTtlMs: 1_000 }, { ttlMs: 1_001 }],
+    ["an info", { maxInfoBytes: 10 }, { info: "ä".repeat(6) }],
+    ["a key", { maxKeyBytes: 10 }, { key: "ä".repeat(6) }],
+  ])("%s beyond the server's bound is refused", async (_, limits, asked) => {
+    const { store } = await world(limits);
+    await expect(store.acquire(claimRequest("i", asked))).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    expect(await store.acquire(claimRequest("i"))).toMatchObject({ state: "held" });
+  });
+
+  test("a renewal cannot ask for a longer ttl either", async () => {
+    const { store } = await world({ maxTtlMs: 1_000 });
+    await store.acquire(claimRequest("i", { ttlMs: 1_000 }));
+    await expect(store.renew([{ key: "k", id: "i", token: "i", ttlMs: 5_000 }])).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+    });
+  });
+});
+
+describe("calls", () => {
+  test.each([
+    ["a wait", { maxWaitMs: 1_000 }, { key: "k", maxWaitMs: 1_001 }],
+    ["a ttl", { maxTtlMs: 1_000 }, { key: "k", ttlMs: 1_001 }],
+  ])("%s beyond the server's bound is refused", async (_, limits, request) => {
+    const { server } = await world(limits);
+    const locks = createClient(wire.Locks, createGrpcTransport({ baseUrl: server.url }));
+    const error = await locks.acquireDetached(request).catch(ConnectError.from);
+    expect((error as ConnectError).code).toBe(Code.InvalidArgument);
+  });
+
+  test("a message that is too long is refused", async () => {
+    const { server } = await world({ maxMessageBytes: 16_384 });
+    const response = await fetch(`${server.url}/holdfast.v1.Locks/Status`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ key: "x".repeat(20_000) }),
+    });
+    expect(response.status).toBe(429);
+    expect(await response.json()).toMatchObject({ code: "resource_exhausted" });
+  });
+
+  test("a connection has at most so many streams, and the others wait their turn", async () => {
+    const { server } = await world({ maxStreams: 2 });
+    const connection = connectHttp2(server.url);
+    toEnd.push(() => connection.destroy());
+    await new Promise((resolve) => connection.once("remoteSettings", resolve));
+    expect(connection.remoteSettings.maxConcurrentStreams).toBe(2);
+  });
+
+  test("there are at most so many connections", async () => {
+    const { server } = await world({ maxConnections: 2 });
+    const sockets = [1, 2, 3].map(() => connectTcp(server.port, "127.0.0.1"));
+    toEnd.push(...sockets.map((socket) => () => socket.destroy()));
+    for (const socket of sockets) socket.on("error", () => {}).resume();
+    await expect.poll(() => sockets.filter((socket) => socket.closed).length).toBe(1);
+  });
+});
+
+describe("clients that are slow or silent", () => {
+  test("a connection that says nothing is closed", async () => {
+    const { server } = await world({ silenceMs: 200 });
+    const socket = connectTcp(server.port, "127.0.0.1").resume();
+    await new Promise((resolve) => socket.once("close", resolve));
+  });
+
+  test("a connection that does not answer pings is closed, and its claims go with their ttl", async () => {
+    const { server, store } = await world({ silenceMs: 400 });
+    const socket = connectTcp(server.port, "127.0.0.1");
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // An empty SETTINGS frame, and then not a word.
+    socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
+    socket.resume();
+    await new Promise((resolve) => socket.once("close", resolve));
+    // One that answers them stays.
+    await store.look({ key: "k", maxClaims: 0 });
+  });
+
+  test("a session without a hello is ended", async () => {
+    const { server } = await world({ silenceMs: 300 });
+    const connection = connectHttp2(server.url);
+    toEnd.push(() => connection.destroy());
+    const stream = connection.request({
+      ":method": "POST",
+      ":path": "/holdfast.v1.Session/Open",
+      "content-type": "application/grpc+proto",
+    });
+    const trailers = await new Promise<Record<string, unknown>>((resolve) => {
+      stream.once("trailers", resolve).resume();
+    });
+    expect(trailers["grpc-status"]).toBe("9");
+  });
+});
+
+test("long lists of heartbeats are cut into messages that a server takes", async () => {
+  const { server } = await world({ maxMessageBytes: 16_384, maxOperations: 1_000 });
+  const locks = createLocks(remoteStore(server.url));
+  toEnd.push(() => locks.close());
+  const leases = await Promise.all(
+    Array.from({ length: 1_500 }, (_, n) =>
+      locks.mutex(`${"long".repeat(50)}-${n}`, { ttlMs: 3_000 }).acquire(),
+    ),
+  );
+  await expect.poll(() => locks.stats().renewals, { timeout: 10_000 }).toBeGreaterThanOrEqual(1_500);
+  expect(leases.every((lease) => lease.held)).toBe(true);
+  expect(locks.stats().failures).toBe(0);
+});
+
+test.each([
+  ["maxOperations", 10],
+  ["maxMessageBytes", 100],
+  ["silenceMs", 0],
+  ["maxTtlMs", 1e9],
+])("a bound that makes no sense is refused: %s %d", async (name, value) => {
+  await expect(startLockServer({ limits: { [name]: value } })).rejects.toMatchObject({
+    code: "INVALID_ARGUMENT",
+  });
+});
