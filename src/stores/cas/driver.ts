@@ -77,7 +77,7 @@ export interface AssumedKeepers {
  * shows no sign of life for a while, as a lease of etcd. A process has a few, and many claims hang on each.
  *
  * A keeper that has ended never comes back. While it lives, its process alone decides when the claims that hang on it end,
- * by its own clock. docs/decisions/0010-etcd-leases.md has the reasons, and the races.
+ * by its own clock. docs/decisions/0013-etcd-leases.md has the reasons, and the races.
  */
 export interface Keepers {
   /**

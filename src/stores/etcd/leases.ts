@@ -18,7 +18,7 @@ const UNKNOWN_LIFE_S = 86_400;
 
 /**
  * How far a stamp is shifted: a change can make as many grants, and the fences of a record stay below the revision that it was
- * written at. docs/decisions/0010-etcd-leases.md shows why that is enough.
+ * written at. docs/decisions/0013-etcd-leases.md shows why that is enough.
  */
 const GRANTS_BITS = 20n;
 

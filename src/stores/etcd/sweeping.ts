@@ -5,7 +5,7 @@
  * each writes a key. A record that is older than the last write of that key, by its revision, has been left alone since then.
  *
  * Whoever makes a record compares that the key was not written since the revision that its fence was made from: so nobody
- * makes one anew with a lower fence than the one that was removed. docs/decisions/0010-etcd-leases.md has the race.
+ * makes one anew with a lower fence than the one that was removed. docs/decisions/0013-etcd-leases.md has the race.
  */
 import { decodeRecord, type Timer } from "../../core/index.ts";
 import type { EtcdKeyValue } from "./client.ts";
