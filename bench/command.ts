@@ -11,10 +11,11 @@ import { parseArgs } from "node:util";
 import { memorySuite } from "./memory/suite.ts";
 import { redisSuite } from "./redis/suite.ts";
 import { isMet, markdownOf, plotFile } from "./report.ts";
+import { serverSuite } from "./server/suite.ts";
 import { storesSuite } from "./stores/suite.ts";
 import type { Suite } from "./suite.ts";
 
-const suites: readonly Suite[] = [memorySuite, redisSuite, storesSuite];
+const suites: readonly Suite[] = [memorySuite, redisSuite, serverSuite, storesSuite];
 const resultsFolder = fileURLToPath(new URL("results", import.meta.url));
 
 const { suite, quick, check, out } = readArguments();

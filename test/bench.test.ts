@@ -92,10 +92,21 @@ describe("the bench command", () => {
     expect(stdout).not.toContain("NaN");
   }, 180_000);
 
+  test("the server suite measures sessions and calls side by side", async () => {
+    const { stdout } = await bench("server", "--quick");
+    for (const other of ["unary gRPC by grpc-js", "unary gRPC by Connect"])
+      expect(stdout).toContain(`by ${other} |`);
+    expect(stdout).toMatch(/99th percentile \| [\d.]+ ms/);
+    expect(stdout).toMatch(/processor time of a cycle, \d+ callers: the server \| [\d.]+ µs/);
+    expect(stdout).not.toContain("NaN");
+  }, 180_000);
+
   test("says which suites there are when it is asked for another", async () => {
     await expect(bench("nonesuch")).rejects.toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('There is no suite "nonesuch". There is: memory, redis, stores.'),
+      stderr: expect.stringContaining(
+        'There is no suite "nonesuch". There is: memory, redis, server, stores.',
+      ),
     });
   }, 60_000);
 });
