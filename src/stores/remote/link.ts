@@ -32,6 +32,9 @@ import {
 } from "../../protocol/index.ts";
 import { errorOfStatus, notAServer, unavailable } from "./link-errors.ts";
 import type { RemoteTls } from "./options.ts";
+import { Outbox } from "./outbox.ts";
+import { inParts, sizeOf, sizeOfAll } from "./parts.ts";
+import { SilenceWatch } from "./silence-watch.ts";
 
 export interface LinkOptions {
   readonly url: string;
@@ -60,27 +63,17 @@ interface Pending {
 /** The longest answer that is read. The server bounds what it sends by what was asked for. */
 const MAX_ANSWER_BYTES = 268_435_456;
 
-/** How much may wait to be sent before it is an outage. */
-const MAX_UNSENT_BYTES = 67_108_864;
-
 /** How much the server may send ahead of what is read here. */
 const WINDOW_BYTES = 4_194_304;
 
 /** From how many operations in one turn of the event loop on two messages are made of them. */
 const HALVED_OPERATIONS = 32;
 
-/** How often it is looked after whether the server still answers. */
-const WATCH_MS = 1_000;
-
-/** After this long without a word an idle connection is tried with a ping, so that a proxy in between does not forget it. */
-const IDLE_PING_MS = 15_000;
-
 /** Room for what a message holds besides operations. */
 const MESSAGE_SLACK_BYTES = 64;
 
 export class Link implements AnswerListener {
   readonly url: string;
-  readonly #options: LinkOptions;
   readonly #events: LinkEvents;
   readonly #connection: ClientHttp2Session;
   readonly #stream: ClientHttp2Stream;
@@ -96,23 +89,17 @@ export class Link implements AnswerListener {
   /** After how many operations a message is sent although there will be more. */
   #half = Number.POSITIVE_INFINITY;
   #flushing = false;
-  #blocked = false;
-  #frames: Buffer[] = [];
-  #unsentBytes = 0;
+  readonly #outbox: Outbox;
   #maxMessageBytes = 1_024;
   #maxOperations = 1;
   #open = false;
   #leaving = false;
   #closed = false;
-  #heardMs = performance.now();
-  #pingedMs: number | undefined;
-  #watchedMs = performance.now();
-  readonly #watch: NodeJS.Timeout;
+  readonly #silence: SilenceWatch;
   readonly #connectTimer: NodeJS.Timeout;
 
   constructor(options: LinkOptions, agent: string, events: LinkEvents) {
     this.url = options.url;
-    this.#options = options;
     this.#events = events;
     this.#connection = connect(options.url, {
       settings: { initialWindowSize: WINDOW_BYTES, enablePush: false },
@@ -132,16 +119,21 @@ export class Link implements AnswerListener {
     this.#stream.on("response", (headers) => this.#responded(headers));
     this.#stream.on("trailers", (headers) => this.#ended(headers));
     this.#stream.on("data", (piece: Buffer) => this.#receive(piece));
-    this.#stream.on("drain", () => this.#drained());
     this.#stream.on("error", (error) => this.#fail(error));
     this.#stream.on("close", () => this.#fail(new Error("The stream was closed.")));
+    this.#outbox = new Outbox(this.#stream, (error) => this.#fail(error));
     this.#connectTimer = setTimeout(
       () => this.#fail(new Error(`No answer within ${options.connectTimeoutMs} ms.`)),
       options.connectTimeoutMs,
     );
-    this.#watch = setInterval(() => this.#lookAfter(), WATCH_MS).unref();
+    this.#silence = new SilenceWatch({
+      silenceMs: options.silenceMs,
+      isAwaiting: () => this.#unanswered > 0,
+      ping: (answered) => void this.#connection.ping(answered),
+      onSilence: (error) => this.#fail(error),
+    });
     this.#writer.hello(SESSION_VERSION, agent);
-    this.#send(this.#writer.take());
+    this.#outbox.send(this.#writer.take());
   }
 
   /** Whether it can be asked. */
@@ -279,28 +271,12 @@ export class Link implements AnswerListener {
     this.#turn += operations;
   }
 
-  /** Cuts a long list into parts that a message holds, and puts the answers together. */
-  async #inParts<R extends ClaimRef, T>(
+  #inParts<R extends ClaimRef, T>(
     refs: readonly R[],
     ask: (part: readonly R[]) => Promise<readonly T[]>,
   ): Promise<readonly T[]> {
-    const maxBytes = this.#maxMessageBytes / 2;
     const maxRefs = Math.max(1, Math.floor(this.#maxOperations / 2));
-    if (refs.length === 1 || (refs.length <= maxRefs && sizeOfAll(refs) <= maxBytes)) return ask(refs);
-    const parts: R[][] = [];
-    let bytes = Number.POSITIVE_INFINITY;
-    for (const ref of refs) {
-      const size = sizeOf(ref);
-      let part = parts.at(-1);
-      if (part === undefined || bytes + size > maxBytes || part.length >= maxRefs) {
-        part = [];
-        parts.push(part);
-        bytes = 0;
-      }
-      part.push(ref);
-      bytes += size;
-    }
-    return (await Promise.all(parts.map(ask))).flat();
+    return inParts(refs, maxRefs, this.#maxMessageBytes / 2, ask);
   }
 
   /** At the end of the present callback: answers that came in one message bring their next questions in one, too. */
@@ -329,33 +305,14 @@ export class Link implements AnswerListener {
   #flush(): void {
     this.#asked = 0;
     if (this.#writer.isEmpty || this.#closed) return;
-    this.#send(this.#writer.take());
-  }
-
-  #send(frame: Buffer): void {
-    if (this.#blocked) {
-      this.#frames.push(frame);
-      this.#unsentBytes += frame.length;
-      if (this.#unsentBytes > MAX_UNSENT_BYTES)
-        this.#fail(new Error("The server does not read what is asked."));
-      return;
-    }
-    this.#blocked = !this.#stream.write(frame);
-  }
-
-  #drained(): void {
-    this.#blocked = false;
-    const frames = this.#frames;
-    this.#frames = [];
-    this.#unsentBytes = 0;
-    for (const frame of frames) this.#send(frame);
+    this.#outbox.send(this.#writer.take());
   }
 
   // Receiving.
 
   #receive(piece: Buffer): void {
     if (this.#closed) return;
-    this.#heardMs = performance.now();
+    this.#silence.heard();
     try {
       for (const bytes of this.#splitter.push(piece)) readAnswers(bytes, this);
     } catch (error) {
@@ -408,11 +365,11 @@ export class Link implements AnswerListener {
     if (this.#closed) return;
     this.#closed = true;
     clearTimeout(this.#connectTimer);
-    clearInterval(this.#watch);
+    this.#silence.stop();
     const error = cause instanceof HoldfastError ? cause : unavailable(this.url, cause);
     for (const pending of this.#pending) pending?.reject(error);
     this.#pending.length = 0;
-    this.#frames = [];
+    this.#outbox.clear();
     this.#connection.unref();
     if (lingerMs === 0) this.#connection.destroy();
     else {
@@ -422,44 +379,10 @@ export class Link implements AnswerListener {
     this.#events.onClosed(this, error);
   }
 
-  /**
-   * A server that has gone without a word is noticed by a ping that it does not answer. When this process itself did not run,
-   * the answer may be there already and only be unread.
-   */
-  #lookAfter(): void {
-    const nowMs = performance.now();
-    const paused = nowMs - this.#watchedMs > 2 * WATCH_MS;
-    this.#watchedMs = nowMs;
-    if (paused || this.#closed) return;
-    if (this.#pingedMs !== undefined) {
-      if (nowMs - Math.max(this.#pingedMs, this.#heardMs) > this.#options.silenceMs) {
-        this.#fail(new Error(`The server has been silent for ${this.#options.silenceMs} ms.`));
-      }
-      return;
-    }
-    if (nowMs - this.#heardMs < (this.#unanswered > 0 ? WATCH_MS : IDLE_PING_MS)) return;
-    this.#pingedMs = nowMs;
-    this.#connection.ping(() => {
-      this.#pingedMs = undefined;
-      this.#heardMs = performance.now();
-    });
-  }
-
   /** A connection on which nothing is awaited must not keep a process from ending. */
   #keepProcessAlive(): void {
     if (this.#closed) return;
     if (this.#unanswered > 0 || !this.#open) this.#connection.ref();
     else this.#connection.unref();
   }
-}
-
-/** At most how many bytes a reference takes in a message. */
-function sizeOf(ref: ClaimRef): number {
-  return 3 * (ref.key.length + ref.id.length + (ref.token?.length ?? 0)) + 64;
-}
-
-function sizeOfAll(refs: readonly ClaimRef[]): number {
-  let size = 0;
-  for (const ref of refs) size += sizeOf(ref);
-  return size;
 }
