@@ -11,6 +11,7 @@ import { dirname, join } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { Database } from "./database.js";
 import { checkFolder } from "./folder-checks.js";
+import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
  * @typedef {import("./protocol.ts").Letter} Letter
@@ -30,8 +31,13 @@ const LETTERS_AT_ONCE = 64;
 const port = /** @type {import("node:worker_threads").MessagePort} */ (parentPort);
 const data = /** @type {import("./protocol.ts").ThreadData} */ (workerData);
 
+/** How long to wait until another thread or process has opened or closed the file. */
+const OPEN_MS = 3_000;
+
 /** @type {Database | undefined} */
 let database;
+/** Lets others of this process open the file. */
+let letGo = () => {};
 
 /** @type {(Letter | "close")[]} */
 const inbox = [];
@@ -143,11 +149,27 @@ function changeByChange(database, request) {
 async function open() {
   mkdirSync(data.folder, { recursive: true });
   const file = join(data.folder, "locks.mdb");
-  checkFolder(data.folder, file);
-  const opened = await Database.open(await loadLmdb(), file, data.wallMs);
-  // LMDB puts the contents of a new file on the disk, but not its name.
-  for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
-  return opened;
+  const name = nameOfFolder(data.folder);
+  // For as long as the file is open, and while it is being opened.
+  const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
+  if (giveBack === undefined) throw codedError("OPEN_TWICE", "another thread has it");
+  try {
+    const nextPlease = await takeName(`${name}-opening`, OPEN_MS);
+    if (nextPlease === undefined) throw codedError("EBUSY", "another process does not finish opening it");
+    try {
+      checkFolder(data.folder, file);
+      const opened = await Database.open(await loadLmdb(), file, data.wallMs);
+      // LMDB puts the contents of a new file on the disk, but not its name.
+      for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
+      letGo = giveBack;
+      return opened;
+    } finally {
+      nextPlease();
+    }
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
 }
 
 /** @param {string} folder */
@@ -168,9 +190,7 @@ async function loadLmdb() {
   try {
     return await import("lmdb");
   } catch (cause) {
-    throw Object.assign(new Error(cause instanceof Error ? cause.message : String(cause)), {
-      code: "NO_LMDB",
-    });
+    throw codedError("NO_LMDB", cause instanceof Error ? cause.message : String(cause));
   }
 }
 
@@ -178,6 +198,16 @@ async function close() {
   const closing = database;
   database = undefined;
   await closing?.close();
+  letGo();
+  letGo = () => {};
+}
+
+/**
+ * @param {string} code
+ * @param {string} message
+ */
+function codedError(code, message) {
+  return Object.assign(new Error(message), { code });
 }
 
 /**

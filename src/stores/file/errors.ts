@@ -70,6 +70,9 @@ export const meanings: Readonly<Record<string, Meaning>> = {
     code: "UNSUPPORTED",
     what: "It is on a network file system, where the locks of one machine do not count on another. Choose a folder on a local disk, or another store.",
   },
+  OPEN_TWICE: failure(
+    "Another thread or another copy of Holdfast in this process has it open. Use one store for all, in one thread.",
+  ),
   NO_LMDB: failure("The package lmdb could not be loaded. Install it: npm install lmdb."),
 };
 

@@ -1,4 +1,5 @@
 /** A folder's thread as the stores of this process see it: they share one for each folder, which ends with the last of them. */
+import { mkdirSync, realpathSync } from "node:fs";
 import { resolve } from "node:path";
 import { Worker } from "node:worker_threads";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
@@ -28,7 +29,7 @@ export class FolderThread {
 
   /** The thread of a folder. It is started with the first request. Every user leaves it once. */
   static of(folder: string): FolderThread {
-    const path = resolve(folder);
+    const path = realPath(folder);
     const thread = threads.get(path) ?? new FolderThread(path);
     threads.set(path, thread);
     thread.#users++;
@@ -111,6 +112,16 @@ export class FolderThread {
     this.#pending.clear();
     const error = lossOf(this.folder, cause);
     for (const { reject } of lost) reject(error);
+  }
+}
+
+/** One path for a folder that can be reached by several. What is wrong with one that cannot be made is told by the thread. */
+function realPath(folder: string): string {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return realpathSync(folder);
+  } catch {
+    return resolve(folder);
   }
 }
 

@@ -1,6 +1,7 @@
 /** The thread of a folder: it is shared, it ends with its last store, and when it dies another one takes its place. */
 import { execFileSync } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
@@ -41,6 +42,48 @@ describe("file: the thread of a folder", () => {
     expect(ended).toHaveBeenCalledOnce();
     expect(threads.size).toBe(1);
     expect(readdirSync(join(folder, "wake"))).toEqual([]);
+  });
+
+  test("is the same for every path that leads to the folder", async () => {
+    const threads = threadsInUse();
+    const folder = testFolder();
+    const link = join(testFolder(), "link");
+    symlinkSync(folder, link);
+    const [first, second] = [createLocks(fileStore(folder)), createLocks(fileStore(link))];
+    const lease = await first.mutex("key").acquire();
+    expect(await second.mutex("key").tryAcquire()).toBeNull();
+    expect(threads.size).toBe(1);
+    await lease.release();
+    await Promise.all([first.close(), second.close()]);
+  });
+
+  test.skipIf(process.platform !== "linux")("is the only one of its process, or says so", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("key").run(() => {});
+    // As another copy of Holdfast would start it, or a thread of the application.
+    const program = new URL("../../../src/stores/file/disk-thread.js", import.meta.url);
+    const other = new Worker(program, { workerData: { folder, wallMs: Date.now() } });
+    const asked = { number: 1, request: { verb: "read", keys: [] } };
+    other.postMessage(asked);
+    expect((await once(other, "message"))[0]).toMatchObject([{ failure: { code: "OPEN_TWICE" } }]);
+    await locks.close();
+    other.postMessage(asked);
+    expect((await once(other, "message"))[0]).toMatchObject([{ reply: { rows: [] } }]);
+    other.postMessage("close");
+    await once(other, "exit");
+  });
+
+  test("a store that is opened while the last one is being closed waits for that", async () => {
+    const folder = testFolder();
+    for (let round = 0; round < 5; round++) {
+      const before = createLocks(fileStore(folder));
+      await before.mutex("key").run(() => {});
+      const closing = before.close();
+      const after = createLocks(fileStore(folder));
+      expect(await after.mutex("key").tryAcquire()).not.toBeNull();
+      await Promise.all([closing, after.close()]);
+    }
   });
 
   test("when it has died, the next call starts another one", async () => {
