@@ -19,6 +19,7 @@ import {
   AnswerWriter,
   FrameSplitter,
   type Operation,
+  Pacer,
   type RequestMessage,
   readRequest,
   SESSION_VERSION,
@@ -39,9 +40,6 @@ export const grpcStatus = {
   unavailable: 14,
   unauthenticated: 16,
 } as const;
-
-/** How many operations are done in a turn of the event loop, if there are so many. */
-const MIN_OPERATIONS = 16;
 
 /** With more messages than this that have not been looked at, nothing is read. */
 const MAX_MESSAGES = 100;
@@ -68,9 +66,7 @@ export class ServerSession {
   /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
   readonly #looks: { readonly number: number; readonly query: LookQuery }[] = [];
   #looking = false;
-  /** Messages that have been received and not looked at. */
-  #messages: Buffer[] = [];
-  #applying = false;
+  readonly #pacer = new Pacer((bytes) => this.#handle(bytes));
   #greeted = false;
   #inFlight = 0;
   #flushing = false;
@@ -107,35 +103,26 @@ export class ServerSession {
   #receive(piece: Buffer): void {
     if (this.#over) return;
     try {
-      this.#messages.push(...this.#splitter.push(piece));
+      this.#pacer.push(this.#splitter.push(piece));
     } catch (error) {
       this.#reject(error);
     }
-    if (!this.#applying) this.#applyNext();
+    this.#throttle();
   }
 
-  /**
-   * One message in a turn of the event loop, unless it is short: what the client has asked first it is also told first, and
-   * works on while the server does on the next.
-   */
-  readonly #applyNext = () => {
-    this.#applying = true;
+  /** Does what a message asks for. Returns how many operations that was. */
+  readonly #handle = (bytes: Buffer): number => {
+    if (this.#over) return 0;
+    let done = 0;
     try {
-      let applied = 0;
-      while (applied < MIN_OPERATIONS && !this.#over) {
-        const bytes = this.#messages.shift();
-        if (bytes === undefined) break;
-        const message = readRequest(bytes, this.#context.limits.maxOperations);
-        this.#apply(message);
-        applied += 1 + message.operations.length;
-      }
+      const message = readRequest(bytes, this.#context.limits.maxOperations);
+      done = message.operations.length;
+      this.#apply(message);
     } catch (error) {
       this.#reject(error);
     }
-    this.#applying = this.#messages.length > 0 && !this.#over;
-    if (this.#applying) setImmediate(this.#applyNext);
     this.#throttle();
-    this.#finishIfDone();
+    return done;
   };
 
   #reject(error: unknown): void {
@@ -315,7 +302,7 @@ export class ServerSession {
   #throttle(): void {
     const { maxInFlight, maxBufferedBytes, slowReaderMs } = this.#context.limits;
     const unread = this.#stream.writableLength > maxBufferedBytes;
-    const paused = unread || this.#inFlight > maxInFlight || this.#messages.length > MAX_MESSAGES;
+    const paused = unread || this.#inFlight > maxInFlight || this.#pacer.length > MAX_MESSAGES;
     if (paused !== this.#stream.isPaused()) {
       if (paused) this.#stream.pause();
       else this.#stream.resume();
@@ -335,7 +322,7 @@ export class ServerSession {
 
   /** The client has no more to say, or shall say it elsewhere, and has heard everything. */
   #finishIfDone(): void {
-    if (this.#inFlight > 0 || this.#applying || this.#over) return;
+    if (this.#inFlight > 0 || !this.#pacer.isIdle || this.#over) return;
     if (this.#stream.readableEnded) this.#close(grpcStatus.ok, "", this.#context.limits.slowReaderMs);
   }
 
@@ -360,6 +347,7 @@ export class ServerSession {
   #end(): void {
     if (this.#over) return;
     this.#over = true;
+    this.#pacer.clear();
     clearTimeout(this.#helloTimer);
     clearTimeout(this.#slowTimer);
     for (const stop of this.#listening.values()) stop();

@@ -24,6 +24,7 @@ import {
 import {
   type AnswerListener,
   FrameSplitter,
+  Pacer,
   RequestWriter,
   readAnswers,
   SESSION_PATH,
@@ -78,6 +79,7 @@ export class Link implements AnswerListener {
   readonly #connection: ClientHttp2Session;
   readonly #stream: ClientHttp2Stream;
   readonly #splitter = new FrameSplitter(MAX_ANSWER_BYTES);
+  readonly #pacer = new Pacer((bytes) => this.#handle(bytes));
   readonly #writer = new RequestWriter();
   /** What has not been answered, by its number less one. */
   readonly #pending: (Pending | undefined)[] = [];
@@ -314,11 +316,23 @@ export class Link implements AnswerListener {
     if (this.#closed) return;
     this.#silence.heard();
     try {
-      for (const bytes of this.#splitter.push(piece)) readAnswers(bytes, this);
+      this.#pacer.push(this.#splitter.push(piece));
+    } catch (error) {
+      this.#fail(error as Error);
+    }
+  }
+
+  /** Tells the answers of a message. Returns how many there were. */
+  #handle(bytes: Buffer): number {
+    if (this.#closed) return 0;
+    const before = this.#unanswered;
+    try {
+      readAnswers(bytes, this);
     } catch (error) {
       this.#fail(error as Error);
     }
     if (this.#leaving && this.#unanswered === 0) this.#hangUp();
+    return before - this.#unanswered;
   }
 
   #settle(number: number, verb: Pending["verb"] | undefined): Pending | undefined {
