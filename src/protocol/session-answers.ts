@@ -1,5 +1,5 @@
 /** What a server says on a session, written and read: see proto/holdfast/v1/session.proto. */
-import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type {
   AcquireAnswer,
   GrantRef,
@@ -18,6 +18,7 @@ import {
   WelcomeSchema,
 } from "./gen/holdfast/v1/session_pb.ts";
 import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
+import { parse } from "./parse.ts";
 import { readPage, wireMs, wirePage } from "./statuses.ts";
 import { MalformedMessage, Reader, Writer } from "./wire.ts";
 
@@ -152,8 +153,8 @@ export function readAnswers(bytes: Buffer, listener: AnswerListener): void {
   for (let field = reader.field(); field !== 0; field = reader.field()) {
     if (field === 3) readAnswer(reader, listener);
     else if (field === 4) readGranted(reader, listener);
-    else if (field === 1) listener.welcome(fromBinary(WelcomeSchema, reader.bytes()));
-    else if (field === 2) listener.goodbye(fromBinary(GoodbyeSchema, reader.bytes()).reason);
+    else if (field === 1) listener.welcome(parse(WelcomeSchema, reader.bytes()));
+    else if (field === 2) listener.goodbye(parse(GoodbyeSchema, reader.bytes()).reason);
     else reader.skip();
   }
 }
@@ -166,8 +167,8 @@ function readAnswer(reader: Reader, listener: AnswerListener): void {
     else if (field === 2) listener.acquired(number, acquireAnswer(readClaim(reader)));
     else if (field === 3) listener.renewed(number, readRenewed(reader));
     else if (field === 4) listener.released(number, readReleased(reader));
-    else if (field === 5) listener.looked(number, readPage(fromBinary(LookAnswerSchema, reader.bytes())));
-    else if (field === 6) listener.failed(number, errorOf(fromBinary(FailureSchema, reader.bytes())));
+    else if (field === 5) listener.looked(number, readPage(parse(LookAnswerSchema, reader.bytes())));
+    else if (field === 6) listener.failed(number, errorOf(parse(FailureSchema, reader.bytes())));
     else reader.skip();
   }
   reader.leave(outer);
@@ -202,7 +203,7 @@ function readClaim(reader: Reader): ReadClaim {
     else if (field === 4) claim.expiresInMs = reader.uint32();
     else if (field === 5) claim.retryInMs = reader.uint32();
     else if (field === 6) claim.takenOverBy = reader.text();
-    else if (field === 7) claim.error = errorOf(fromBinary(FailureSchema, reader.bytes()));
+    else if (field === 7) claim.error = errorOf(parse(FailureSchema, reader.bytes()));
     else reader.skip();
   }
   reader.leave(outer);

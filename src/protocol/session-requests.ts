@@ -1,8 +1,9 @@
 /** What a client says on a session, written and read: see proto/holdfast/v1/session.proto. */
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import type { ClaimRef, ClaimRequest, LookQuery, RenewRef } from "../core/index.ts";
 import { type Hello, HelloSchema, LookOperationSchema } from "./gen/holdfast/v1/session_pb.ts";
 import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
+import { parse } from "./parse.ts";
 import { readLimit, wireLimit } from "./statuses.ts";
 import { MalformedMessage, Reader, Writer } from "./wire.ts";
 
@@ -163,7 +164,7 @@ export function readRequest(bytes: Buffer, maxOperations: number): RequestMessag
     } else if (field === 4) terms.push(readTerms(reader));
     else if (field === 2) listen.push(reader.text());
     else if (field === 3) unlisten.push(reader.text());
-    else if (field === 1) hello = fromBinary(HelloSchema, reader.bytes());
+    else if (field === 1) hello = parse(HelloSchema, reader.bytes());
     else reader.skip();
     if (listen.length + unlisten.length + terms.length > maxOperations) {
       throw new MalformedMessage(`A message has more than ${maxOperations} parts.`);
@@ -319,7 +320,7 @@ function readRef(reader: Reader): RenewRef {
 }
 
 function readQuery(bytes: Buffer): LookQuery {
-  const { what, cursor, limit, maxClaims } = fromBinary(LookOperationSchema, bytes);
+  const { what, cursor, limit, maxClaims } = parse(LookOperationSchema, bytes);
   if (what.case === "key") return { key: what.value, maxClaims };
   if (what.case !== "prefix") throw new MalformedMessage("A look names neither a key nor a prefix.");
   const query = { prefix: what.value, limit, maxClaims };

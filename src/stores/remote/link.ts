@@ -197,14 +197,10 @@ export class Link implements AnswerListener {
   /** Asks nothing more, and ends when everything has been answered, or when `patienceMs` are over. */
   leave(patienceMs: number): void {
     this.#leaving = true;
-    if (this.#unanswered === 0) {
-      this.#hangUp();
-      return;
-    }
-    setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
+    if (this.#unanswered === 0) this.#hangUp();
+    else setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
   }
 
-  /** Ends it at once. */
   close(error: HoldfastError): void {
     this.#fail(error);
   }
