@@ -159,7 +159,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "what is granted after giving up is kept",
     file: claim,
-    find: 'if (answer.state !== "refused") this.#heartbeat.discard(request);',
+    find: 'if (answer.state !== "refused" && !this.#detached) this.#heartbeat.discard(request);',
     replace: "",
   },
   {
