@@ -50,15 +50,28 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   return new RedisStore(connectionOver(client), options);
 }
 
-/** How many keys the server looks at for one page. */
-const SCANNED_PER_PAGE = "1000";
+/** How many steps the server takes for one page. Each looks at one of the places that it keeps keys in. */
+const STEPS_PER_PAGE = "1000";
 
 /**
+ * Scans step by step, and stops before the step that would be too much for the page, so that the next page begins with it. To
+ * begin a longer scan again, and pass over what was shown, would miss keys: where the server has made its table of keys
+ * smaller meanwhile, the same scan finds keys that it did not find before, and passes over those as well.
+ *
  * A command has no key by which a cluster client would find the server that has the partition; a script has.
  *
- * KEYS[1]: any of the partition. ARGV: cursor, pattern, count. Replies as SCAN does.
+ * KEYS[1]: any of the partition. ARGV: cursor, pattern, steps, limit. Replies as SCAN does.
  */
-const SCAN_SCRIPT = "return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])";
+const SCAN_SCRIPT = `
+local cursor, found = ARGV[1], {}
+for _ = 1, tonumber(ARGV[3]) do
+  local step = redis.call('SCAN', cursor, 'MATCH', ARGV[2], 'COUNT', 1)
+  if #found > 0 and #found + #step[2] > tonumber(ARGV[4]) then break end
+  for _, key in ipairs(step[2]) do found[#found + 1] = key end
+  cursor = step[1]
+  if cursor == '0' then break end
+end
+return { cursor, found }`;
 
 class RedisStore implements QuorumMember {
   readonly name = "redis";
@@ -224,7 +237,7 @@ class RedisStore implements QuorumMember {
   async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
     const { partition, scan, after } = readCursor(query.cursor, this.#partitions.length);
     const beginning = `${this.#partitions[partition]}${LOCK}`;
-    const [next, found] = await this.#scan(beginning, query.prefix, scan);
+    const [next, found] = await this.#scan(beginning, query, scan, after);
     const left = [...new Set(found)].filter((key) => key > after).sort();
     const shown = left.slice(0, query.limit);
     const statuses = await Promise.all(shown.map((key) => this.#lookAt(key, query.maxClaims)));
@@ -235,9 +248,16 @@ class RedisStore implements QuorumMember {
     return { keys };
   }
 
-  async #scan(beginning: string, prefix: string, scan: string): Promise<[next: string, keys: string[]]> {
+  async #scan(
+    beginning: string,
+    { prefix, limit }: Extract<LookQuery, { prefix: string }>,
+    scan: string,
+    after: string,
+  ): Promise<[next: string, keys: string[]]> {
     const pattern = `${escapePattern(beginning + prefix)}*`;
-    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, SCANNED_PER_PAGE];
+    // What was shown already is of the first step alone.
+    const steps = after === "" ? STEPS_PER_PAGE : "1";
+    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, steps, String(limit)];
     try {
       const [next, found] = (await this.#connection.send(beginning, "EVAL", args)) as [unknown, unknown[]];
       return [String(next), found.map((key) => String(key).slice(beginning.length))];

@@ -1,0 +1,43 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { LookPage } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { Redis } from "ioredis";
+import { expect, onTestFinished, test } from "vitest";
+import { claimRequest } from "../../core/claim-request.ts";
+import { canRunRedis, startRedis } from "../../engines/redis.ts";
+
+test.skipIf(!canRunRedis())(
+  "redis: a listing misses no key while the server makes its table of keys smaller",
+  { timeout: 60_000 },
+  async () => {
+    const server = await startRedis();
+    const redis = new Redis(server.port, "127.0.0.1");
+    const store = redisStore(redis);
+    onTestFinished(async () => {
+      await store.close();
+      redis.disconnect();
+      await server.stop();
+    });
+    const keys = Array.from({ length: 400 }, (_, index) => `held-${index}`);
+    await Promise.all(keys.map((key) => store.acquire(claimRequest("a", { key, ttlMs: 60_000 }))));
+    for (let round = 0; round < 3; round++) {
+      // So many others that the listed ones are spread over a large table, of which one page sees a part.
+      await redis.eval("for i = 1, 4000 do redis.call('SET', 'other' .. i, '') end", 0);
+      const seen = new Set<string>();
+      let cursor: string | undefined;
+      let pages = 0;
+      do {
+        const query = { prefix: "held-", limit: 20, maxClaims: 0 };
+        const page: LookPage = await store.look(cursor === undefined ? query : { ...query, cursor });
+        for (const { key } of page.keys) seen.add(key);
+        cursor = page.cursor;
+        if (++pages === 1) {
+          await redis.eval("for i = 1, 4000 do redis.call('UNLINK', 'other' .. i) end", 0);
+          // The server looks after its tables ten times a second.
+          await sleep(400);
+        }
+      } while (cursor !== undefined);
+      expect([...seen].sort()).toEqual([...keys].sort());
+    }
+  },
+);
