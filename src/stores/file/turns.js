@@ -3,7 +3,7 @@
  * ended. Linux keeps them: they are addresses of sockets that are in no folder. Elsewhere there are none, and everybody gets what
  * they ask for.
  *
- * Two things need that, because of how LMDB finds out who uses a file:
+ * Two things need that, because of how LMDB finds out who uses a file, as its source has it:
  *
  * - A process that opens a file which nobody else has open sets up the lock of the file anew. If it is killed in the middle of that
  *   while another one waits to open the file, that one goes on with half a lock. So processes open a file one after the other.

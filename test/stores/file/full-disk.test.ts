@@ -43,11 +43,11 @@ async function takeUntilFull(locks: Locks, got: Lease[]): Promise<unknown> {
   return undefined;
 }
 
-describe.skipIf(!canMount)("file: a full disk", () => {
+describe.skipIf(!canMount)("file: a full disk", { timeout: 60_000 }, () => {
   test("is an outage, loses nothing, and is over when there is room", async () => {
     const folder = smallDisk();
     const locks = createLocks(fileStore(join(folder, "data")), {
-      requestTimeoutMs: 1_000,
+      requestTimeoutMs: 5_000,
       onWarning: () => {},
     });
     const kept = await locks.mutex("kept", { ttlMs: 60_000 }).acquire();
@@ -79,7 +79,7 @@ describe.skipIf(!canMount)("file: a full disk", () => {
     const folder = smallDisk();
     mkdirSync(join(folder, "data"));
     const makeRoom = fill(folder);
-    const locks = createLocks(fileStore(join(folder, "data")), { requestTimeoutMs: 500 });
+    const locks = createLocks(fileStore(join(folder, "data")), { requestTimeoutMs: 5_000 });
     const failure = await locks
       .mutex("any")
       .tryAcquire()
