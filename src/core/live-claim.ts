@@ -8,7 +8,8 @@
  *   machine's monotonic clock. The store cannot give the key to anybody else before that. Past it the lease is lost,
  *   for good, whatever answer comes later.
  * - A pushed grant proves it as well, until the end of the claim's life as the latest waiting answer told it, if its fence
- *   is above the one that came with that answer: then the grant was made after it. See docs/decisions/0007.
+ *   is above the one that came with that answer: then the grant was made after it. Not where the application chose the id,
+ *   which another call may share. See docs/decisions/0007.
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
@@ -339,9 +340,11 @@ export class LiveClaim {
 
   /**
    * A grant was pushed. Whether that makes it held: not when it may be an old one, or little is left of the claim's life,
-   * so that it needs a heartbeat at once anyway.
+   * so that it needs a heartbeat at once anyway. Nor with an id that the application chose: an earlier call may have used
+   * it too, and a late request of that one may have taken the claim over, which alone a heartbeat with our token tells.
    */
   pushed(fence: bigint | undefined, nowMs: number): boolean {
+    if (this.#namedByCaller) return false;
     if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
     if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
     this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);

@@ -206,6 +206,12 @@ export const mutants: readonly Mutant[] = [
     replace: "fence === undefined",
   },
   {
+    name: "a pushed grant is believed by a claim that may not be the one",
+    file: claim,
+    find: "    if (this.#namedByCaller) return false;\n",
+    replace: "",
+  },
+  {
     name: "a pushed grant is good for a whole ttl",
     file: claim,
     find: "this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);",
