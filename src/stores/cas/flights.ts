@@ -48,8 +48,8 @@ export interface FlightOptions {
   onIdle(): void;
 }
 
-/** From twice this many lanes on, two flights are made of them where the driver works in halves. */
-const MIN_SEATS = 16;
+/** From so many lanes on, two flights are made of them where the driver works in halves. */
+const FIRST_HALVED = 32;
 
 /** One lane's part of a flight. */
 interface Passenger {
@@ -167,8 +167,8 @@ export class Flights {
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      const inHalves = driver.worksInHalves === true && this.#underWay === 0;
-      const seats = Math.min(maxChanges, inHalves ? halfOf(this.#ready.length) : this.#ready.length);
+      const isHalved = driver.worksInHalves && this.#underWay === 0 && this.#ready.length >= FIRST_HALVED;
+      const seats = isHalved ? Math.min(maxChanges, Math.ceil(this.#ready.length / 2)) : maxChanges;
       if (bounds === undefined) void this.#read(this.#ready.splice(0, seats));
       else void this.#swap(this.#passengers(bounds, seats), bounds, nowMs);
     }
@@ -394,8 +394,4 @@ export class Flights {
     timer.keepAlive(true);
     this.#timers.add(timer);
   }
-}
-
-function halfOf(lanes: number): number {
-  return lanes < 2 * MIN_SEATS ? lanes : Math.ceil(lanes / 2);
 }
