@@ -13,6 +13,7 @@ export default defineConfig({
       { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
       { find: /^holdfast\/open$/, replacement: here("./src/open/index.ts") },
       { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
+      { find: /^holdfast\/fencing$/, replacement: here("./src/fencing/index.ts") },
       { find: /^holdfast\/file$/, replacement: here("./src/stores/file/index.ts") },
       { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
       { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },

@@ -38,6 +38,8 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
     ],
     packages: ["ioredis", "pg", "mysql2", "mongodb", "etcd3"],
   },
+  // Fenced writes go through the Redis clients that the store takes.
+  "src/fencing": { folders: ["src/core", "src/stores/redis"], packages: [] },
   // The remote store and the server meet in what they say to each other.
   "src/protocol": { folders: ["src/core"], packages: ["@bufbuild/protobuf"] },
   "src/stores/remote": { folders: ["src/core", "src/protocol"], packages: [] },

@@ -27,7 +27,9 @@ export type ErrorCode =
   /** The store does not permit this caller to do that. */
   | "UNAUTHORIZED"
   /** The client or the store was closed. */
-  | "CLOSED";
+  | "CLOSED"
+  /** Storage has seen a newer fence than the one that this write came with. */
+  | "STALE_FENCE";
 
 export interface ErrorDetails {
   /** The key that the failed call was about. */

@@ -38,6 +38,7 @@ export {
   checkBoolean,
   checkChoice,
   checkInteger,
+  checkKey,
   checkQuery,
   checkRenewRef,
   checkRequest,

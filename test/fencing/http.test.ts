@@ -1,0 +1,307 @@
+import { createServer, type RequestListener, request as sendRequest } from "node:http";
+import type { AddressInfo } from "node:net";
+import { serve } from "@hono/node-server";
+import express from "express";
+import fastify from "fastify";
+import { createLocks } from "holdfast";
+import {
+  createFenceGate,
+  expressFence,
+  FENCE_HEADER,
+  type FenceGate,
+  fastifyFence,
+  fencedFetch,
+  fencePassOf,
+  honoFence,
+} from "holdfast/fencing";
+import { Hono } from "hono";
+import { describe, expect, onTestFinished, test } from "vitest";
+
+/** A service that keeps a text for each name, and what its handler does in between. */
+interface Service {
+  readonly texts: Map<string, string>;
+  /** Called by the handler before it writes. */
+  meanwhile: () => Promise<void> | void;
+}
+
+interface ServiceOptions {
+  readonly waitMs?: number;
+  readonly abandonedMs?: number;
+  /** Whether the service says itself what is written to. */
+  readonly named?: boolean;
+}
+
+type Start = (service: Service, gate: FenceGate, options: ServiceOptions) => Promise<string>;
+
+/** Where a server of Node's listens. It ends with the test. */
+async function listening(listener: RequestListener): Promise<string> {
+  const server = createServer(listener);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+const frameworks: Record<string, Start> = {
+  async Express(service, gate, { named = false, ...options }) {
+    const app = express();
+    app.use(express.text());
+    const resource = (request: express.Request) => `text:${request.path.slice(1)}`;
+    app.use(expressFence(gate, named ? { ...options, resource } : options));
+    app.put("/:name", async (request, response) => {
+      await service.meanwhile();
+      service.texts.set(request.params.name, request.body);
+      response.json({ by: String(fencePassOf(request)?.fence) });
+    });
+    app.get(
+      "/:name",
+      (request, response) => void response.send(service.texts.get(request.params.name) ?? ""),
+    );
+    return listening(app);
+  },
+  async Fastify(service, gate, { named = false, ...options }) {
+    const app = fastify();
+    const resource = (request: { url: string }) => `text:${request.url.slice(1)}`;
+    app.addHook(
+      "preHandler",
+      named ? fastifyFence(gate, { ...options, resource: resource as never }) : fastifyFence(gate, options),
+    );
+    app.put<{ Params: { name: string }; Body: string }>("/:name", async (request) => {
+      await service.meanwhile();
+      service.texts.set(request.params.name, request.body);
+      return { by: String(fencePassOf(request)?.fence) };
+    });
+    app.get<{ Params: { name: string } }>(
+      "/:name",
+      async (request) => service.texts.get(request.params.name) ?? "",
+    );
+    await app.listen({ port: 0, host: "127.0.0.1" });
+    onTestFinished(() => {
+      app.server.closeAllConnections();
+      return app.close();
+    });
+    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`;
+  },
+  async Hono(service, gate, { named = false, waitMs }) {
+    const app = new Hono();
+    const options = waitMs === undefined ? {} : { waitMs };
+    app.use(
+      named
+        ? honoFence(gate, {
+            ...options,
+            resource: (context) => `text:${new URL(context.req.raw.url).pathname.slice(1)}`,
+          })
+        : honoFence(gate, options),
+    );
+    app.put("/:name", async (context) => {
+      await service.meanwhile();
+      service.texts.set(context.req.param("name"), await context.req.text());
+      return context.json({ by: String(fencePassOf(context)?.fence) });
+    });
+    app.get("/:name", (context) => context.text(service.texts.get(context.req.param("name")) ?? ""));
+    return new Promise((resolve) => {
+      const server = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, ({ port }) =>
+        resolve(`http://127.0.0.1:${port}`),
+      );
+      onTestFinished(() => void server.close());
+    });
+  },
+};
+
+const older = { fence: 5n, key: "report" };
+const newer = { fence: 6n, key: "report" };
+
+describe.each(Object.entries(frameworks))("a service with %s", (name, start) => {
+  async function open(options: ServiceOptions = {}, gate = createFenceGate()) {
+    const service: Service = { texts: new Map(), meanwhile: () => {} };
+    const url = await start(service, gate, options);
+    const headers = { "Content-Type": "text/plain", Connection: "close" };
+    const put = (lease: typeof older, body: string, init: RequestInit = {}) =>
+      fencedFetch(lease, `${url}/report`, { method: "PUT", headers, body, ...init });
+    const raw = (header: string | undefined, method = "PUT") =>
+      fetch(`${url}/report`, {
+        method,
+        headers: { ...headers, ...(header === undefined ? {} : { [FENCE_HEADER]: header }) },
+        ...(method === "PUT" ? { body: "raw" } : {}),
+      });
+    return { service, url, put, raw };
+  }
+
+  test("lets the same holder write, then a newer one, and refuses the older one", async () => {
+    const { service, put } = await open();
+    expect(await (await put(older, "a")).json()).toEqual({ by: "5" });
+    expect((await put(older, "b")).status).toBe(200);
+    expect((await put(newer, "c")).status).toBe(200);
+    await expect(put(older, "d")).rejects.toMatchObject({
+      code: "STALE_FENCE",
+      key: "report",
+      fence: 5n,
+      mark: 6n,
+    });
+    expect(service.texts.get("report")).toBe("c");
+  });
+
+  test("says what is wrong with a request, in its status and in its body", async () => {
+    const { service, raw } = await open();
+    const answer = async (header: string | undefined) => {
+      const response = await raw(header);
+      expect(response.headers.get("content-type")).toContain("application/json");
+      return [response.status, ((await response.json()) as { code: string }).code];
+    };
+    expect(await answer(undefined)).toEqual([428, "INVALID_ARGUMENT"]);
+    for (const header of ["", "abc", "0;key=report", "7", "7;key=%zz", "99999999999999999999;key=report"])
+      expect(await answer(header)).toEqual([400, "INVALID_ARGUMENT"]);
+    expect((await raw("6;key=report")).status).toBe(200);
+    const refused = await raw("5;key=report");
+    expect(refused.status).toBe(412);
+    expect(await refused.json()).toEqual({
+      code: "STALE_FENCE",
+      message: expect.stringContaining("fence 5"),
+      key: "report",
+      fence: "5",
+      mark: "6",
+    });
+    expect(service.texts.get("report")).toBe("raw");
+    expect((await raw(undefined, "GET")).status).toBe(200);
+  });
+
+  test("can say itself what is written to", async () => {
+    const { raw } = await open({ named: true });
+    expect((await raw("6")).status).toBe(200);
+    expect((await raw("5;key=another-name")).status).toBe(412);
+  });
+
+  test("keeps a newer one waiting until the older one's handler is done", async () => {
+    const { service, put } = await open();
+    let go = () => {};
+    const reached = new Promise<void>((inside) => {
+      service.meanwhile = () =>
+        new Promise<void>((resolve) => {
+          go = resolve;
+          service.meanwhile = () => {};
+          inside();
+        });
+    });
+    const first = put(older, "older");
+    await reached;
+    const second = put(newer, "newer");
+    // It has arrived when a third one that may not wait is told to come again.
+    go();
+    expect((await first).status).toBe(200);
+    expect((await second).status).toBe(200);
+    expect(service.texts.get("report")).toBe("newer");
+  });
+
+  test("answers 503 to one that waited too long, and lets it in when it comes again", async () => {
+    const { service, put } = await open({ waitMs: 50 });
+    let go = () => {};
+    const reached = new Promise<void>((inside) => {
+      service.meanwhile = () =>
+        new Promise<void>((resolve) => {
+          go = resolve;
+          service.meanwhile = () => {};
+          inside();
+        });
+    });
+    const first = put(older, "older");
+    await reached;
+    const late = await put(newer, "newer");
+    expect([late.status, late.headers.get("retry-after")]).toEqual([503, "1"]);
+    go();
+    await first;
+    expect((await put(newer, "newer")).status).toBe(200);
+  });
+
+  test("answers 503 or 500 when its marks cannot be kept, and tells no details", async () => {
+    const broken = createFenceGate({
+      load: () => undefined,
+      save: () => Promise.reject(new Error("secret host is down")),
+    });
+    const { service, put } = await open({}, broken);
+    const response = await put(older, "a");
+    expect(response.status).toBe(503);
+    expect(await response.text()).not.toContain("secret");
+    expect(service.texts.size).toBe(0);
+  });
+
+  test.skipIf(name === "Hono")(
+    "a handler whose client has gone away keeps the newer one waiting",
+    async () => {
+      const { service, url, put } = await open();
+      let go = () => {};
+      const reached = new Promise<void>((inside) => {
+        service.meanwhile = () =>
+          new Promise<void>((resolve) => {
+            go = resolve;
+            service.meanwhile = () => {};
+            inside();
+          });
+      });
+      const leaving = sendRequest(`${url}/report`, {
+        method: "PUT",
+        headers: { [FENCE_HEADER]: "5;key=report", "Content-Type": "text/plain" },
+      });
+      leaving.on("error", () => {});
+      leaving.end("older");
+      await reached;
+      leaving.destroy();
+      const second = put(newer, "newer");
+      go();
+      expect((await second).status).toBe(200);
+      expect(service.texts.get("report")).toBe("newer");
+    },
+  );
+
+  test.skipIf(name === "Hono")(
+    "a handler that never ends after its client has gone is not waited for for ever",
+    async () => {
+      const { service, url, put } = await open({ abandonedMs: 20 });
+      const reached = new Promise<void>((inside) => {
+        service.meanwhile = () => {
+          service.meanwhile = () => {};
+          inside();
+          return new Promise<void>(() => {});
+        };
+      });
+      const leaving = sendRequest(`${url}/report`, {
+        method: "PUT",
+        headers: { [FENCE_HEADER]: "5;key=report", "Content-Type": "text/plain" },
+      });
+      leaving.on("error", () => {});
+      leaving.end("older");
+      await reached;
+      leaving.destroy();
+      expect((await put(newer, "newer")).status).toBe(200);
+    },
+  );
+});
+
+describe("fencedFetch", () => {
+  test("passes a 412 on that is about something else, and keeps the caller's headers", async () => {
+    const seen: unknown[] = [];
+    const url = await listening((request, response) => {
+      seen.push([request.method, request.headers["if-match"], request.headers["holdfast-fence"]]);
+      response.writeHead(412).end("another condition");
+    });
+    const request = new Request(url, { method: "PUT", headers: { "If-Match": '"x"' }, body: "a" });
+    const response = await fencedFetch(older, request);
+    expect([response.status, await response.text()]).toEqual([412, "another condition"]);
+    expect(seen).toEqual([["PUT", '"x"', "5;key=report"]]);
+  });
+
+  test("is aborted when the lease is lost", async () => {
+    const locks = createLocks();
+    const lease = await locks.mutex("report").acquire();
+    const url = await listening(() => void locks.close());
+    await expect(fencedFetch(lease, url)).rejects.toMatchObject({ code: "LEASE_LOST" });
+  });
+
+  test("is aborted by the caller's own signal", async () => {
+    const controller = new AbortController();
+    const url = await listening(() => controller.abort(new Error("no longer wanted")));
+    const fetching = fencedFetch(older, url, { signal: controller.signal });
+    await expect(fetching).rejects.toThrow("no longer wanted");
+  });
+});
