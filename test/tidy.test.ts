@@ -19,7 +19,8 @@ const overCas = { folders: ["src/core", "src/stores/cas"], packages: [] };
 
 /** What each folder of src/ may import besides itself and Node: the `index.ts` of these folders, and these packages. */
 const mayImport: Readonly<Record<string, { folders: readonly string[]; packages: readonly string[] }>> = {
-  "src/core": { folders: [], packages: [] },
+  // Croner knows which moments a cron pattern names.
+  "src/core": { folders: [], packages: ["croner"] },
   "src/stores/*": { folders: ["src/core"], packages: [] },
   // Redlock is made of Redis stores.
   "src/stores/redlock": { folders: ["src/core", "src/stores/redis"], packages: [] },

@@ -77,6 +77,8 @@ export class Heartbeat {
   readonly #reserved = new Set<string>();
   readonly #background = new Set<Promise<unknown>>();
   readonly #unsubscribe: Unsubscribe;
+  /** What has to know at once that nothing new may begin. */
+  readonly #onClosing = new Set<() => void>();
   #discards: ClaimRef[] = [];
   #pending = 0;
   #closed: Promise<void> | undefined;
@@ -182,8 +184,17 @@ export class Heartbeat {
   close(graceMs: number): Promise<void> {
     this.#graceUntilMs = Math.min(this.#graceUntilMs, this.clock.monotonicMs() + graceMs);
     this.#idle?.resolve();
-    this.#closed ??= this.#close();
+    if (this.#closed === undefined) {
+      this.#closed = this.#close();
+      for (const listener of [...this.#onClosing]) listener();
+    }
     return this.#closed;
+  }
+
+  /** Calls back when closing begins, before open work is given its grace. */
+  onClosing(listener: () => void): Unsubscribe {
+    this.#onClosing.add(listener);
+    return () => void this.#onClosing.delete(listener);
   }
 
   async #close(): Promise<void> {

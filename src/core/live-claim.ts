@@ -100,6 +100,8 @@ export class LiveClaim {
   idNext: this | undefined = undefined;
   /** Told when the claim has to wait. */
   onWaiting: ((key: string) => void) | undefined = undefined;
+  /** Whether the claim stays in the store until its ttl is over, also when time is up here or the client closes. */
+  stays = false;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
@@ -287,6 +289,13 @@ export class LiveClaim {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
       if (this.#phase === "held") this.#heartbeat.stats.lost++;
+      if (this.stays) {
+        this.#extensions?.end(loss);
+        this.#detached = true;
+        this.#end();
+        this.#controller?.abort(loss);
+        return;
+      }
       // As long as for any other release: that of thousands at once takes a busy store more than a moment.
       void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
@@ -572,7 +581,7 @@ export class LiveClaim {
     this.#loss = loss;
     if (this.#phase === "held") this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
+    if ((reason === "expired" || reason === "max-hold") && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
     if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
       this.#reacquire();

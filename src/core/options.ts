@@ -39,7 +39,14 @@ export interface LocksOptions {
 
 /** Something that needs attention but fails no call. */
 export interface HoldfastWarning {
-  readonly code: "UNRELEASED_LEASE" | "RELEASE_FAILED" | "SKIPPED_UNAVAILABLE";
+  readonly code:
+    | "UNRELEASED_LEASE"
+    | "RELEASE_FAILED"
+    | "SKIPPED_UNAVAILABLE"
+    | "RUN_FAILED"
+    | "RUN_UNRECORDED"
+    | "TICKS_MISSED"
+    | "SCHEDULE_FORGOTTEN";
   readonly message: string;
   readonly key: string;
   readonly cause?: unknown;
