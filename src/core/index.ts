@@ -1,20 +1,48 @@
 export * from "./clock.ts";
 export * from "./errors.ts";
+export {
+  type AcquireEvent,
+  type CancelledEvent,
+  type CancelReason,
+  type ClaimEvent,
+  type ClientEvent,
+  type EndEvent,
+  type EventClaim,
+  type EventHandlers,
+  type EventKind,
+  type ExtendedEvent,
+  type FailedEvent,
+  type ForceReleasedEvent,
+  type GrantedEvent,
+  type HoldfastEvents,
+  type LostEvent,
+  type OutcomeEvent,
+  observe,
+  type ReleasedEvent,
+  type ReleaseFailedEvent,
+  type RenewalFailedEvent,
+  type RenewedEvent,
+  type StoreAvailableEvent,
+  type StoreUnavailableEvent,
+  type Trouble,
+  type WarningEvent,
+} from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
-export type { LocksStats } from "./heartbeat.ts";
 export { IdIndex } from "./id-index.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
 export type { LeaseState } from "./live-claim.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";
 export { LeaseGroup, type LockGroup } from "./lock-group.ts";
 export { type CloseOptions, createLocks, type ListOptions, type Locks } from "./locks.ts";
-export type {
-  AcquireOptions,
-  HoldfastWarning,
-  LockOptions,
-  LocksOptions,
-  PermitOptions,
-  TryOptions,
+export {
+  type AcquireOptions,
+  checkKeyLabel,
+  type HoldfastWarning,
+  type KeyLabel,
+  type LockOptions,
+  type LocksOptions,
+  type PermitOptions,
+  type TryOptions,
 } from "./options.ts";
 export {
   acquire,
@@ -32,6 +60,7 @@ export {
 export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
+export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
 export {
   bounds,

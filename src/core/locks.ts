@@ -1,6 +1,6 @@
 import { closedError } from "./claim-errors.ts";
 import { HoldfastError } from "./errors.ts";
-import { Heartbeat, type LocksStats } from "./heartbeat.ts";
+import { Heartbeat } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
 import {
@@ -10,6 +10,7 @@ import {
   resolveLockOptions,
   resolveLocksOptions,
 } from "./options.ts";
+import { type LocksStats, snapshotOf } from "./stats.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
 import { bounds, checkDuration, checkId, checkInteger, checkKey, checkPrefix } from "./validation.ts";
 
@@ -115,9 +116,10 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       assertOpen(key);
       const refs = [{ key: checkKey(key), id: checkId(id) }];
       const [released] = await heartbeat.answer(() => store.release(refs), key);
+      heartbeat.report.forceReleased(key, id, released === true);
       return released === true;
     },
-    stats: () => ({ ...heartbeat.stats }),
+    stats: () => snapshotOf(heartbeat.stats),
     async close(closeOptions = {}) {
       await heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
     },
