@@ -21,6 +21,10 @@ export default defineConfig({
       { find: /^holdfast\/remote$/, replacement: here("./src/stores/remote/index.ts") },
       { find: /^holdfast\/server$/, replacement: here("./src/server/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
+      { find: /^holdfast\/fastify$/, replacement: here("./src/fastify/index.ts") },
+      { find: /^holdfast\/nestjs$/, replacement: here("./src/nestjs/index.ts") },
+      { find: /^holdfast\/otel$/, replacement: here("./src/otel/index.ts") },
+      { find: /^holdfast\/prometheus$/, replacement: here("./src/prometheus/index.ts") },
     ],
   },
   test: {

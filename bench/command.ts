@@ -8,6 +8,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { instrumentationSuite } from "./instrumentation/suite.ts";
 import { memorySuite } from "./memory/suite.ts";
 import { redisSuite } from "./redis/suite.ts";
 import { isMet, markdownOf, plotFile } from "./report.ts";
@@ -15,7 +16,7 @@ import { serverSuite } from "./server/suite.ts";
 import { storesSuite } from "./stores/suite.ts";
 import type { Suite } from "./suite.ts";
 
-const suites: readonly Suite[] = [memorySuite, redisSuite, serverSuite, storesSuite];
+const suites: readonly Suite[] = [instrumentationSuite, memorySuite, redisSuite, serverSuite, storesSuite];
 const resultsFolder = fileURLToPath(new URL("results", import.meta.url));
 
 const { suite, quick, check, out } = readArguments();

@@ -101,11 +101,21 @@ describe("the bench command", () => {
     expect(stdout).not.toContain("NaN");
   }, 180_000);
 
+  test("the instrumentation suite measures every listener beside none", async () => {
+    const { rows } = await quickReport("instrumentation");
+    const who = ["nobody", "a listener to grants, releases and losses", "prometheusMetrics"].concat(
+      ["without an SDK", "metrics of the SDK", "spans of the SDK"].map((how, nth) =>
+        nth === 0 ? `otelInstrumentation ${how}` : `otelInstrumentation, ${how}`,
+      ),
+    );
+    expect(rows).toEqual(who.map((name) => `acquire and release, ${name} listens`));
+  }, 60_000);
+
   test("says which suites there are when it is asked for another", async () => {
     await expect(bench("nonesuch")).rejects.toMatchObject({
       code: 2,
       stderr: expect.stringContaining(
-        'There is no suite "nonesuch". There is: memory, redis, server, stores.',
+        'There is no suite "nonesuch". There is: instrumentation, memory, redis, server, stores.',
       ),
     });
   }, 60_000);

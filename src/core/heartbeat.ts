@@ -10,34 +10,15 @@ import { hostname } from "node:os";
 import { idInUseError, unavailableError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
+import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
+import { Report } from "./report.ts";
+import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
-
-/** What a client has done so far and what it has open, for metrics. */
-export interface LocksStats {
-  /** Leases held now. */
-  held: number;
-  /** Claims waiting in a queue now. */
-  waiting: number;
-  /** Grants received. */
-  granted: number;
-  /** Leases given back. */
-  released: number;
-  /** Leases lost, for whatever reason. */
-  lost: number;
-  /** Leases garbage-collected without having been released; also counted as lost. */
-  unreleased: number;
-  /** Heartbeats sent. */
-  renewals: number;
-  /** Requests that the store failed. */
-  failures: number;
-  /** Tries that reported "not acquired" because the store was unavailable. */
-  skipped: number;
-}
 
 /** The slot of a claim that is not in the heap. */
 export const UNTRACKED = -1;
@@ -57,17 +38,8 @@ export class Heartbeat {
   readonly settings: ClientSettings;
   /** Who this client is to the store: unique, and telling for people. */
   readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
-  readonly stats: LocksStats = {
-    held: 0,
-    waiting: 0,
-    granted: 0,
-    released: 0,
-    lost: 0,
-    unreleased: 0,
-    renewals: 0,
-    failures: 0,
-    skipped: 0,
-  };
+  readonly report: Report;
+  readonly stats: LocksStats;
   readonly #claims: LiveClaim[] = [];
   /** The claims that wait in a queue: grants are pushed for these. */
   readonly #waiting = new IdIndex<LiveClaim>();
@@ -92,6 +64,8 @@ export class Heartbeat {
     this.store = store;
     this.clock = settings.clock;
     this.settings = settings;
+    this.report = new Report(store.name, this.owner, settings);
+    this.stats = this.report.stats;
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
@@ -228,7 +202,12 @@ export class Heartbeat {
     );
     timer.keepAlive(true);
     try {
-      return await Promise.race([callStore(call), silence.promise]);
+      const answer = await Promise.race([callStore(call), silence.promise]);
+      this.report.answered();
+      return answer;
+    } catch (error) {
+      this.report.requestFailed(HoldfastError.from(error, key));
+      throw error;
     } finally {
       timer.cancel();
     }
@@ -255,7 +234,7 @@ export class Heartbeat {
       await claim.shutDown();
     } catch (cause) {
       const message = `"${key}" could not be released on close; its ttl ends the lease.`;
-      this.settings.onWarning({ code: "RELEASE_FAILED", message, key, cause });
+      this.report.warn({ code: "RELEASE_FAILED", message, key, cause });
     }
   }
 
@@ -265,6 +244,8 @@ export class Heartbeat {
     callStore(() => this.store.renew(refs)).then(
       (answers) => {
         const nowMs = this.wake();
+        if (this.report.storeIsDown && answers?.some((answer) => answer?.state !== "failed"))
+          this.report.answered();
         claims.forEach((claim, index) => {
           claim.renewalAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);
         });
@@ -285,7 +266,9 @@ export class Heartbeat {
     // Nobody is told: the claims are nobody's, and the ttl ends them if this does not.
     await Promise.all(
       batches(discards).map((refs) =>
-        callStore(() => this.store.release(refs)).catch(() => this.stats.failures++),
+        callStore(() => this.store.release(refs)).catch((error: unknown) =>
+          this.report.requestFailed(HoldfastError.from(error)),
+        ),
       ),
     );
   }

@@ -8,8 +8,34 @@ export type {
   Term,
 } from "./election.ts";
 export * from "./errors.ts";
+export {
+  type AcquireEvent,
+  type CancelledEvent,
+  type CancelReason,
+  type ClaimEvent,
+  type ClientEvent,
+  type EndEvent,
+  type EventClaim,
+  type EventHandlers,
+  type EventKind,
+  type ExtendedEvent,
+  type FailedEvent,
+  type ForceReleasedEvent,
+  type GrantedEvent,
+  type HoldfastEvents,
+  type LostEvent,
+  type OutcomeEvent,
+  observe,
+  type ReleasedEvent,
+  type ReleaseFailedEvent,
+  type RenewalFailedEvent,
+  type RenewedEvent,
+  type StoreAvailableEvent,
+  type StoreUnavailableEvent,
+  type Trouble,
+  type WarningEvent,
+} from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
-export type { LocksStats } from "./heartbeat.ts";
 export { IdIndex } from "./id-index.ts";
 export type { Leader, LeaderView, ObserveOptions } from "./leader-watch.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
@@ -18,13 +44,15 @@ export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts"
 export { LeaseGroup, type LockGroup } from "./lock-group.ts";
 export { type CloseOptions, createLocks, type ListOptions, type Locks } from "./locks.ts";
 export type { Once, OnceOptions } from "./once.ts";
-export type {
-  AcquireOptions,
-  HoldfastWarning,
-  LockOptions,
-  LocksOptions,
-  PermitOptions,
-  TryOptions,
+export {
+  type AcquireOptions,
+  checkKeyLabel,
+  type HoldfastWarning,
+  type KeyLabel,
+  type LockOptions,
+  type LocksOptions,
+  type PermitOptions,
+  type TryOptions,
 } from "./options.ts";
 export {
   acquire,
@@ -45,6 +73,7 @@ export { describe } from "./record-view.ts";
 export type { RunOutcome, RunRecord } from "./run-note.ts";
 export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";
 export type { ScheduleOptions } from "./schedule-options.ts";
+export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
 export type { ScheduleBody, ScheduledRun } from "./tick-run.ts";
 export {

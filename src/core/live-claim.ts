@@ -25,6 +25,7 @@ import {
 import { newClaimIds } from "./claim-ids.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
+import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
 import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
@@ -102,6 +103,12 @@ export class LiveClaim {
   onWaiting: ((key: string) => void) | undefined = undefined;
   /** Whether the claim stays in the store until its ttl is over, also when time is up here or the client closes. */
   stays = false;
+  /** What stands for this claim in events, once there was one that somebody listened to. */
+  subject: EventClaim | undefined = undefined;
+  /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
+  askedMs = 0;
+  /** When the latest grant was learnt of. */
+  heldSinceMs = 0;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
@@ -118,12 +125,8 @@ export class LiveClaim {
   #attemptMs = NEVER;
   /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
   #attemptIsHeartbeat = false;
-  /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
-  #askedMs = 0;
   /** When the latest request was sent that has been answered. */
   #heardOfMs = 0;
-  /** When the latest grant was learnt of. */
-  #heldSinceMs = 0;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -170,10 +173,12 @@ export class LiveClaim {
     if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
     if (this.request.wait) this.#giveUpMs = nowMs + waitMs;
-    return new Promise((resolve, reject) => {
+    const verdict = new Promise<Verdict>((resolve, reject) => {
       this.#caller = { resolve, reject, waitMs };
       this.#ask(nowMs);
     });
+    this.#heartbeat.report.asked(this, waitMs, false);
+    return verdict;
   }
 
   /**
@@ -184,7 +189,7 @@ export class LiveClaim {
     if (this.#phase !== "asking" && this.#phase !== "waiting") return;
     if (this.#everHeld) return;
     if (!detach) {
-      this.#giveUp(reason);
+      this.#giveUp(reason, "signal");
       return;
     }
     this.detach();
@@ -194,10 +199,13 @@ export class LiveClaim {
   /** Ends this client's part in the claim, and leaves the claim to its ttl or to whoever goes on with it. */
   detach(): void {
     if (this.over) return;
+    const wasHeld = this.#phase === "held";
     this.#detached = true;
     this.#released = true;
     this.#extensions?.end(notHeldError(this.request.key));
     this.#end();
+    if (wasHeld) this.#heartbeat.report.detached(this);
+    else this.#heartbeat.report.cancelled(this, "detached", this.#everHeld);
   }
 
   /**
@@ -267,6 +275,7 @@ export class LiveClaim {
     const giveUpMs = nowMs + this.#heartbeat.settings.requestTimeoutMs;
     const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), nowMs, giveUpMs);
     this.#heartbeat.renew([this], nowMs);
+    this.#heartbeat.report.extending(this, ttlMs, proven);
     return proven;
   }
 
@@ -278,9 +287,12 @@ export class LiveClaim {
     // Whoever released first hears how it went.
     if (this.#departure !== undefined) return this.#departure.promise.then(no, no);
     this.#released = true;
+    const wasHeld = this.#phase === "held";
+    const departed = this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
     // One that waits to be won again was counted as lost.
-    if (this.#phase === "held") this.#heartbeat.stats.released++;
-    return this.#depart(nowMs, this.#heartbeat.settings.requestTimeoutMs);
+    if (wasHeld) this.#heartbeat.stats.released++;
+    else this.#heartbeat.report.cancelled(this, "released", true);
+    return departed;
   }
 
   /** Ends the claim because the client closes, and tells whoever still counts on it. */
@@ -288,19 +300,21 @@ export class LiveClaim {
     if (this.#everHeld && !this.over) {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
-      if (this.#phase === "held") this.#heartbeat.stats.lost++;
+      const tell = this.#heartbeat.report.losing(this, this.#phase === "held", loss);
       if (this.stays) {
         this.#extensions?.end(loss);
         this.#detached = true;
         this.#end();
         this.#controller?.abort(loss);
+        tell();
         return;
       }
       // As long as for any other release: that of thousands at once takes a busy store more than a moment.
       void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
+      tell();
     } else if (this.#phase === "asking" || this.#phase === "waiting") {
-      this.#giveUp(closedError(this.request.key));
+      this.#giveUp(closedError(this.request.key), "closed");
     }
     await this.#departure?.promise;
   }
@@ -318,18 +332,18 @@ export class LiveClaim {
       case "asking":
       case "waiting":
         if (nowMs >= this.#giveUpMs) this.#stopWaiting();
-        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#unavailable());
+        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#outage());
         else if (this.#phase === "waiting") return "renew";
         else this.#ask(nowMs);
         return;
       case "held":
         if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
         else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
-        else if (nowMs >= this.#attemptMs - this.earlyMs) return "renew";
+        else if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
         else this.#giveUpExtending(nowMs);
         return;
       case "leaving":
-        if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#unavailable());
+        if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#outage());
         else this.#sendRelease(nowMs);
         return;
       case "ended":
@@ -356,15 +370,17 @@ export class LiveClaim {
     if (this.#namedByCaller) return false;
     if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
     if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
+    const again = this.#everHeld;
     this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);
     this.#answered();
     this.#keepHolding(this.#heardOfMs);
+    this.#heartbeat.report.granted(this, nowMs, again);
     return true;
   }
 
   renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
     // An answer from before the latest acquire says nothing about the claim which that one made.
-    if (ref.token !== this.request.token || !this.alive || sentMs < this.#askedMs) return;
+    if (ref.token !== this.request.token || !this.alive || sentMs < this.askedMs) return;
     if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
@@ -373,23 +389,27 @@ export class LiveClaim {
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {
-    this.#heartbeat.stats.failures++;
-    if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
     const error = HoldfastError.from(cause, this.request.key);
+    this.#heartbeat.report.requestFailed(error);
+    if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
+    const wasHeld = this.#phase === "held";
     if (!error.retryable && !this.#everHeld) this.#fail(error);
-    else if (this.#phase !== "held" || this.#wantsHeartbeats()) this.#retry(error);
+    else if (!wasHeld || this.#wantsHeartbeats()) this.#retry(error);
+    if (wasHeld) this.#heartbeat.report.renewalFailed(this, error, this.#provenUntilMs - this.#now());
   }
 
   // Asking and waiting.
 
   #ask(nowMs: number): void {
     this.#sent(nowMs);
-    this.#askedMs = nowMs;
+    if (this.askedMs !== 0) this.#heartbeat.report.askedAnew(this);
+    this.askedMs = nowMs;
     const request = this.request;
     const heartbeat = this.#heartbeat;
     acquireFrom(heartbeat.store, request).then(
       (answer) => {
         const answeredMs = heartbeat.wake();
+        heartbeat.report.answered();
         if (isSound(answer)) this.#askAnswered(request, nowMs, answeredMs, answer);
         else this.requestFailed(request, unsoundError(request.key));
       },
@@ -425,7 +445,7 @@ export class LiveClaim {
   #queued(sentMs: number, nowMs: number, answer: WaitingAnswer): void {
     if (this.#phase === "held") {
       // A grant is never taken back, so this answer is older than the one that brought it.
-      if (sentMs > this.#heldSinceMs) this.#supplanted();
+      if (sentMs > this.heldSinceMs) this.#supplanted();
       return;
     }
     this.#answered();
@@ -433,10 +453,13 @@ export class LiveClaim {
     this.#provenUntilMs = Math.max(this.#provenUntilMs, this.#provenBy(sentMs, answer.expiresInMs));
     // biome-ignore lint/complexity/useMathMinMax: these are bigints.
     this.#waitedFence = answer.fence > this.#waitedFence ? answer.fence : this.#waitedFence;
-    if (this.#phase === "asking" && this.#startWaiting()) {
-      this.#heartbeat.renew([this], nowMs);
-      return;
-    }
+    const joined = this.#phase === "asking";
+    if (joined && this.#startWaiting()) this.#heartbeat.renew([this], nowMs);
+    else this.#keepWaiting(sentMs, nowMs, answer);
+    if (joined) this.#heartbeat.report.waiting(this);
+  }
+
+  #keepWaiting(sentMs: number, nowMs: number, answer: WaitingAnswer): void {
     const heartbeatMs = sentMs + this.request.ttlMs / 3;
     const retryMs = nowMs + Math.max(0, answer.retryInMs) + STORE_TICK_MS;
     this.#attemptIsHeartbeat = heartbeatMs < retryMs;
@@ -462,7 +485,7 @@ export class LiveClaim {
   /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */
   #stopWaiting(): void {
     if (this.#everHeld) this.#lose("max-hold");
-    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#caller?.waitMs ?? 0));
+    else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#caller?.waitMs ?? 0), "timeout");
   }
 
   #refused(reason: RefusalReason): void {
@@ -474,29 +497,40 @@ export class LiveClaim {
     // An earlier request that went unanswered may yet arrive and be granted.
     if (this.#attempts > 1) this.#heartbeat.discard(this.request);
     this.#end();
-    if (reason === "contended") this.#caller?.resolve("contended");
-    else this.#caller?.reject(refusalError(reason, key, id));
+    if (reason === "contended") {
+      this.#caller?.resolve("contended");
+      this.#heartbeat.report.contended(this);
+    } else this.#reject(refusalError(reason, key, id));
   }
 
   /** Takes back what was asked for, and tells the caller when the store has confirmed that. */
-  #giveUp(reason: unknown): void {
+  #giveUp(reason: unknown, why: "timeout" | CancelReason): void {
     const caller = this.#caller;
     const refuse = () => caller?.reject(reason);
     this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);
+    if (why === "timeout") this.#heartbeat.report.timedOut(this);
+    else this.#heartbeat.report.cancelled(this, why, false);
   }
 
   /** Tells the caller at once: there is no use in waiting for such a store once more. */
   #fail(error: HoldfastError): void {
     this.#end();
     this.#heartbeat.discard(this.request);
+    this.#reject(error);
+  }
+
+  #reject(error: HoldfastError): void {
     this.#caller?.reject(error);
+    this.#heartbeat.report.failed(this, error, this.#everHeld);
   }
 
   // Holding.
 
   #granted(ref: RenewRef, sentMs: number, nowMs: number, answer: HeldAnswer): void {
     const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);
-    if (this.#phase !== "held") {
+    const isNew = this.#phase !== "held";
+    const again = this.#everHeld;
+    if (isNew) {
       if (provenUntilMs <= nowMs) {
         this.#retry(tooLateError(this.request.key));
         return;
@@ -511,6 +545,8 @@ export class LiveClaim {
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
     this.#keepHolding(sentMs);
+    if (isNew) this.#heartbeat.report.granted(this, nowMs, again);
+    else this.#heartbeat.report.renewed(this, this.#provenUntilMs - nowMs);
   }
 
   /** The next heartbeat is due a while after the one that the lease was proven by. */
@@ -526,9 +562,11 @@ export class LiveClaim {
   #hold(sentMs: number, nowMs: number, fence: bigint, provenUntilMs: number): void {
     this.#leavePhase();
     this.#phase = "held";
-    this.#heldSinceMs = nowMs;
-    this.#heartbeat.stats.held++;
-    this.#heartbeat.stats.granted++;
+    this.heldSinceMs = nowMs;
+    const { stats } = this.#heartbeat;
+    stats.held++;
+    stats.granted++;
+    if (this.#everHeld) stats.regained++;
     this.#loss = undefined;
     this.#provenUntilMs = provenUntilMs;
     this.fence = fence;
@@ -565,7 +603,7 @@ export class LiveClaim {
   }
 
   #giveUpExtending(nowMs: number): void {
-    this.#extensions?.giveUp(nowMs, () => this.#unavailable());
+    this.#extensions?.giveUp(nowMs, () => this.#outage());
     if (!this.#wantsHeartbeats()) this.#attemptMs = NEVER;
     this.#schedule();
   }
@@ -579,7 +617,7 @@ export class LiveClaim {
   #lose(reason: LossReason, cause?: unknown): void {
     const loss = new LeaseLostError(this.request.key, reason, cause);
     this.#loss = loss;
-    if (this.#phase === "held") this.#heartbeat.stats.lost++;
+    const tell = this.#heartbeat.report.losing(this, this.#phase === "held", loss);
     // We no longer act on this claim, so nobody should have to wait for it to expire.
     if ((reason === "expired" || reason === "max-hold") && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
@@ -590,6 +628,16 @@ export class LiveClaim {
       this.#end();
       this.#controller?.abort(loss);
     }
+    tell();
+    if (this.#phase === "asking") this.#heartbeat.report.asked(this, NEVER, true);
+  }
+
+  #renewalDue(nowMs: number): "renew" {
+    // Whether the heartbeat before this one has not even failed.
+    const silent = this.#attempts > 0 && this.#lastError === undefined;
+    const { report } = this.#heartbeat;
+    if (silent) report.renewalUnanswered(this, this.#unavailable(), this.#provenUntilMs - nowMs);
+    return "renew";
   }
 
   /** Under a new id, so that nothing still on its way about the old claim can be mistaken for the new one. */
@@ -597,6 +645,8 @@ export class LiveClaim {
     this.#leavePhase();
     this.#freeName();
     this.request = { ...this.request, ...newClaimIds(), wait: true };
+    this.subject = undefined;
+    this.askedMs = 0;
     this.#giveUpMs = this.#holdUntilMs;
     this.#askAnew();
   }
@@ -621,7 +671,7 @@ export class LiveClaim {
   }
 
   warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void {
-    this.#heartbeat.settings.onWarning({ code, message, key: this.request.key, cause });
+    this.#heartbeat.report.warn({ code, message, key: this.request.key, cause });
   }
 
   // Leaving.
@@ -648,17 +698,19 @@ export class LiveClaim {
     releaseFrom(heartbeat.store, this.request).then(
       (removed) => {
         heartbeat.wake();
+        heartbeat.report.answered();
         if (this.#phase !== "leaving") return;
         // Not there on a later attempt: then an earlier one, whose answer was lost, removed it.
         const wasThere = removed?.[0] === true || this.#attempts > 1;
         this.#end();
         this.#departure?.resolve(this.#departure.wasHeld && wasThere);
+        if (this.#gaveBack) heartbeat.report.released(this, wasThere);
       },
       (cause: unknown) => {
         heartbeat.wake();
-        heartbeat.stats.failures++;
-        if (this.#phase !== "leaving") return;
         const error = HoldfastError.from(cause, this.request.key);
+        heartbeat.report.requestFailed(error);
+        if (this.#phase !== "leaving") return;
         if (error.retryable) this.#retry(error);
         else this.#failToDepart(error);
       },
@@ -668,6 +720,12 @@ export class LiveClaim {
   #failToDepart(error: HoldfastError): void {
     this.#end();
     this.#departure?.reject(error);
+    if (this.#gaveBack) this.#heartbeat.report.releaseFailed(this, error);
+  }
+
+  /** Whether it leaves because a lease was given back, and not because it was lost or never held. */
+  get #gaveBack(): boolean {
+    return this.#released && this.#departure?.wasHeld === true;
   }
 
   #end(): void {
@@ -770,7 +828,14 @@ export class LiveClaim {
 
   /** What kept a lease from being renewed. Nothing is known of that when this process was paused. */
   #whyUnproven(): unknown {
-    return this.#lastError ?? (this.#attempts < MIN_ATTEMPTS ? undefined : this.#unavailable());
+    return this.#lastError ?? (this.#attempts < MIN_ATTEMPTS ? undefined : this.#outage());
+  }
+
+  /** The store has been silent for too long. */
+  #outage(): HoldfastError {
+    const error = this.#unavailable();
+    this.#heartbeat.report.outage(error);
+    return error;
   }
 
   #unavailable(): HoldfastError {

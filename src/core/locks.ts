@@ -1,7 +1,7 @@
 import { closedError } from "./claim-errors.ts";
 import { type Election, type ElectionOptions, LockElection } from "./election.ts";
 import { HoldfastError } from "./errors.ts";
-import { Heartbeat, type LocksStats } from "./heartbeat.ts";
+import { Heartbeat } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
 import { type Once, type OnceOptions, WindowedOnce } from "./once.ts";
@@ -14,6 +14,7 @@ import {
 } from "./options.ts";
 import { CronSchedule, type Schedule } from "./schedule.ts";
 import { checkScheduleName, type ScheduleOptions } from "./schedule-options.ts";
+import { type LocksStats, snapshotOf } from "./stats.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
 import type { ScheduleBody } from "./tick-run.ts";
 import {
@@ -178,9 +179,10 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       assertOpen(key);
       const refs = [{ key: checkKey(key), id: checkId(id) }];
       const [released] = await heartbeat.answer(() => store.release(refs), key);
+      heartbeat.report.forceReleased(key, id, released === true);
       return released === true;
     },
-    stats: () => ({ ...heartbeat.stats }),
+    stats: () => snapshotOf(heartbeat.stats),
     async close(closeOptions = {}) {
       await heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
     },

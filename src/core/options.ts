@@ -33,9 +33,17 @@ export interface LocksOptions {
   readonly closeStore?: boolean;
   /** Told what needs attention but fails no call. Default: `process.emitWarning`. */
   readonly onWarning?: (warning: HoldfastWarning) => void;
+  /**
+   * What stands for a key in events, if not the key itself: `false` withholds it, a function makes a label of it. Errors and
+   * warnings, whose messages name keys, are then left out of events. Default: the key.
+   */
+  readonly eventKey?: KeyLabel;
   /** Where time comes from. Default: this machine. */
   readonly clock?: Clock;
 }
+
+/** What is told of keys: nothing at all, or what a function makes of each. */
+export type KeyLabel = false | ((key: string) => string);
 
 /** Something that needs attention but fails no call. */
 export interface HoldfastWarning {
@@ -122,6 +130,7 @@ export interface ClientSettings {
   readonly clockDrift: number;
   readonly closeStore: boolean;
   readonly onWarning: (warning: HoldfastWarning) => void;
+  readonly eventKey: false | ((key: string) => string | undefined) | undefined;
   readonly clock: Clock;
 }
 
@@ -146,7 +155,8 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
     requestTimeoutMs: checkTtl(requestTimeoutMs, "requestTimeoutMs"),
     clockDrift,
     closeStore: checkBoolean("closeStore", closeStore),
-    onWarning: options.onWarning === undefined ? emitWarning : guarded(options.onWarning),
+    onWarning: options.onWarning === undefined ? emitWarning : guarded("onWarning", options.onWarning),
+    eventKey: options.eventKey === undefined ? undefined : checkKeyLabel("eventKey", options.eventKey),
     clock: options.clock ?? systemClock,
   };
 }
@@ -199,16 +209,26 @@ function checkDurability(floor: Durability, key: string, store: Store): void {
   );
 }
 
-/** A warning fails no call: what the callback throws is uncaught, as from a listener, and never in the way. */
-function guarded(onWarning: (warning: HoldfastWarning) => void): (warning: HoldfastWarning) => void {
-  if (typeof onWarning !== "function") throw invalid("onWarning must be a function.");
-  return (warning) => {
+/** What a function makes of a key is text, or nothing where it fails: that is uncaught, and never in a lock's way. */
+export function checkKeyLabel(name: string, label: KeyLabel): false | ((key: string) => string | undefined) {
+  return label === false ? false : guarded(name, label, "false or a function");
+}
+
+/** A callback fails no call: what it throws is uncaught, as from a listener, and never in the way. */
+function guarded<A, R>(
+  name: string,
+  callback: (value: A) => R,
+  kind = "a function",
+): (value: A) => R | undefined {
+  if (typeof callback !== "function") throw invalid(`${name} must be ${kind}, not ${callback}.`);
+  return (value) => {
     try {
-      onWarning(warning);
+      return callback(value);
     } catch (error) {
       process.nextTick(() => {
         throw error;
       });
+      return undefined;
     }
   };
 }

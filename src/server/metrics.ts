@@ -1,6 +1,6 @@
 /** What the server counts, for Prometheus. */
 import { Counter, collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
-import { Histogram } from "./histogram.ts";
+import { Histogram } from "../metrics/index.ts";
 
 /** Plain numbers, because they change several times in every lock cycle; the registry reads them when it is asked. */
 export class Metrics {
@@ -33,7 +33,7 @@ export class Metrics {
   constructor() {
     const waits = new Histogram("holdfast_wait_seconds", "How long claims waited that were granted.");
     const holds = new Histogram("holdfast_hold_seconds", "How long leases were held that were released.");
-    const stores = new Histogram("holdfast_store_seconds", "How long the store took to answer.", "verb");
+    const stores = new Histogram("holdfast_store_seconds", "How long the store took to answer.");
     for (const histogram of [waits, holds, stores]) {
       // A registry calls no more than `get` and `reset`, and knows a metric by its name.
       this.registry.registerMetric(histogram as unknown as Metric<string>);
@@ -41,10 +41,10 @@ export class Metrics {
     this.addWait = waits.of();
     this.addHold = holds.of();
     this.addStore = {
-      acquire: stores.of("acquire"),
-      renew: stores.of("renew"),
-      release: stores.of("release"),
-      look: stores.of("look"),
+      acquire: stores.of({ verb: "acquire" }),
+      renew: stores.of({ verb: "renew" }),
+      release: stores.of({ verb: "release" }),
+      look: stores.of({ verb: "look" }),
     };
     this.#counter("grants_total", "Claims that were granted.", () => this.grants);
     this.#counter("renewals_total", "Heartbeats that were confirmed.", () => this.renewals);

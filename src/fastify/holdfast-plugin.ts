@@ -1,0 +1,38 @@
+import type { FastifyInstance, FastifyPluginAsync } from "fastify";
+import type { Locks } from "../core/index.ts";
+import { type HostedLocks, type HostOptions, hostLocks } from "../frameworks/index.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** The client of `holdfastPlugin`. */
+    readonly locks: Locks;
+  }
+}
+
+/** Options of `holdfastPlugin`: a `store` or `locks`, `graceMs`, and all options of `createLocks`. */
+export interface HoldfastPluginOptions extends HostOptions {}
+
+/** The clients of instances, by the locks that those were decorated with. */
+const hosts = new WeakMap<Locks, HostedLocks>();
+
+export function hostOf(instance: FastifyInstance): HostedLocks | undefined {
+  return instance.hasDecorator("locks") ? hosts.get(instance.locks) : undefined;
+}
+
+const plugin: FastifyPluginAsync<HoldfastPluginOptions> = async (instance, options) => {
+  const hosted = hostLocks(options);
+  hosts.set(hosted.locks, hosted);
+  instance.decorate("locks", hosted.locks);
+  // Before the requests in progress are waited for: none of them should hold the server up by waiting for a lock.
+  instance.addHook("preClose", async () => hosted.stop());
+  // After them.
+  instance.addHook("onClose", async () => hosted.close());
+};
+
+/** Makes `instance.locks`, for the instance that it is registered on and all below it, and closes it with the server. */
+export const holdfastPlugin: FastifyPluginAsync<HoldfastPluginOptions> = Object.assign(plugin, {
+  // What the package fastify-plugin does: the decoration is not kept to a context of its own.
+  [Symbol.for("skip-override")]: true,
+  [Symbol.for("fastify.display-name")]: "holdfast",
+  [Symbol.for("plugin-meta")]: { name: "holdfast", fastify: "5.x" },
+});

@@ -1,0 +1,1 @@
+export { type HostedLocks, type HostOptions, hostLocks } from "./hosted-locks.ts";

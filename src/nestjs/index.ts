@@ -1,0 +1,8 @@
+export {
+  HoldfastModule,
+  type HoldfastModuleAsyncOptions,
+  type HoldfastModuleOptions,
+  InjectLocks,
+  LOCKS,
+} from "./holdfast-module.ts";
+export { currentLease, Locked, type LockedDecorator, type LockedOptions } from "./locked.ts";

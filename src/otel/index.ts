@@ -1,0 +1,1 @@
+export { type OtelOptions, otelInstrumentation } from "./otel-instrumentation.ts";

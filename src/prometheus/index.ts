@@ -1,0 +1,1 @@
+export { type PrometheusOptions, prometheusMetrics } from "./prometheus-metrics.ts";

@@ -1,0 +1,156 @@
+/** Whatever a listener does, the locks that it is told of go on as they would without it. */
+import { type EventHandlers, type EventKind, observe } from "holdfast";
+import { settled } from "holdfast/testing";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { Scene, TTL_MS } from "./scene.ts";
+
+const uncaught: unknown[] = [];
+let listeners: NodeJS.UncaughtExceptionListener[] = [];
+
+beforeEach(() => {
+  uncaught.length = 0;
+  listeners = process.listeners("uncaughtException");
+  process.removeAllListeners("uncaughtException");
+  process.on("uncaughtException", (error) => uncaught.push(error));
+});
+
+afterEach(() => {
+  process.removeAllListeners("uncaughtException");
+  for (const listener of listeners) process.on("uncaughtException", listener);
+});
+
+function listen(handlers: EventHandlers): void {
+  onTestFinished(observe(handlers));
+}
+
+describe("a listener that throws", () => {
+  test("is an uncaught exception, and in the way of no lock", async () => {
+    const fail = (kind: EventKind) => () => {
+      throw new Error(`cannot log ${kind}`);
+    };
+    listen({ acquire: fail("acquire"), granted: fail("granted"), released: fail("released") });
+    const { locks } = new Scene();
+    const lease = await locks.mutex("k").acquire();
+    expect(await lease.release()).toBe(true);
+    expect(await locks.mutex("k").tryRun(() => 1)).toEqual({ ran: true, value: 1 });
+    await settled();
+    expect(uncaught.map((error) => (error as Error).message)).toEqual([
+      "cannot log acquire",
+      "cannot log granted",
+      "cannot log released",
+      "cannot log acquire",
+      "cannot log granted",
+      "cannot log released",
+    ]);
+  });
+
+  test("does not keep other listeners from being told", async () => {
+    const told: string[] = [];
+    listen({
+      granted() {
+        throw new Error("broken");
+      },
+    });
+    listen({ granted: ({ claim }) => told.push(claim.id) });
+    const lease = await new Scene().locks.mutex("k").acquire();
+    expect(told).toEqual([lease.id]);
+    await settled();
+    expect(uncaught).toHaveLength(1);
+  });
+
+  test("an eventKey that throws withholds the key, and is an uncaught exception", async () => {
+    const keys: unknown[] = [];
+    listen({ granted: ({ claim }) => keys.push(claim.key) });
+    const { locks } = new Scene({
+      eventKey: () => {
+        throw new Error("no label");
+      },
+    });
+    expect((await locks.mutex("k").acquire()).held).toBe(true);
+    expect(keys).toEqual([undefined]);
+    await settled();
+    expect(uncaught).toEqual([new Error("no label")]);
+  });
+});
+
+describe("a listener that acts at once", () => {
+  test("may cancel what has just been asked for", async () => {
+    const scene = new Scene();
+    const controller = new AbortController();
+    listen({ acquire: () => controller.abort(new Error("no longer")) });
+    const acquiring = scene.begin(scene.locks.mutex("k").acquire({ signal: controller.signal }));
+    await scene.clock.advance(0);
+    expect(acquiring.error).toEqual(new Error("no longer"));
+    expect((await scene.status("k")).heldCount).toBe(0);
+  });
+
+  test("may cancel what has just begun to wait", async () => {
+    const scene = new Scene();
+    await scene.rival().mutex("k").acquire();
+    const controller = new AbortController();
+    listen({ waiting: () => controller.abort(new Error("no longer")) });
+    const acquiring = scene.begin(scene.locks.mutex("k").acquire({ signal: controller.signal }));
+    await scene.clock.advance(0);
+    expect(acquiring.error).toEqual(new Error("no longer"));
+    expect((await scene.status("k")).waitingCount).toBe(0);
+    expect(scene.locks.stats()).toMatchObject({ waiting: 0, cancelled: 1 });
+  });
+
+  test("may look at a lease whose heartbeat has just failed, at the very end of its time", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    const looks: boolean[] = [];
+    listen({
+      "renewal-failed"() {
+        scene.clock.block(TTL_MS);
+        looks.push(lease.held);
+      },
+    });
+    scene.faults = ({ verb }) => (verb === "renew" ? { lose: "request" } : undefined);
+    await scene.clock.advance(1_000);
+    expect(looks).toEqual([false]);
+    await scene.clock.advance(TTL_MS);
+    expect(scene.locks.stats()).toMatchObject({ held: 0, lost: 1 });
+    expect(scene.clock.pendingTimers).toBe(0);
+  });
+
+  test("may release a lease of which a heartbeat went unanswered, and that is still repeated until it is confirmed", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    let releasing = scene.begin(Promise.resolve(false));
+    listen({
+      "renewal-failed"() {
+        releasing = scene.begin(lease.release());
+      },
+    });
+    scene.cutOff();
+    await scene.clock.advance(1_600);
+    expect(releasing.state).toBe("pending");
+    scene.reconnect();
+    await scene.clock.advance(1_000);
+    expect(releasing.value).toBe(true);
+    expect((await scene.status("k")).heldCount).toBe(0);
+  });
+
+  test("may look at a lease when an outage is told of, though the outage is what ends it", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    const looks: boolean[] = [];
+    listen({ "store-unavailable": () => looks.push(lease.held) });
+    scene.cutOff();
+    await scene.clock.advance(TTL_MS);
+    expect(looks).toEqual([false]);
+    expect(scene.locks.stats()).toMatchObject({ held: 0, lost: 1, outages: 1 });
+  });
+
+  test("may close the client when a lease is lost", async () => {
+    const scene = new Scene();
+    const other = await scene.locks.mutex("other").acquire();
+    await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    let closing = scene.begin(Promise.resolve());
+    listen({ lost: () => (closing = scene.begin(scene.locks.close())) });
+    await scene.clock.advance(TTL_MS);
+    expect(closing.state).toBe("fulfilled");
+    expect(other.signal.reason).toMatchObject({ reason: "closed" });
+  });
+});
