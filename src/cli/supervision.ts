@@ -37,7 +37,7 @@ class Supervision {
   readonly #lease: Lease;
   readonly #options: SupervisionOptions;
   readonly #child: ChildProcess;
-  readonly #watchdog: Watchdog | undefined;
+  readonly #watchdog: Watchdog;
   readonly #listeners = new Map<NodeJS.Signals, () => void>();
   #timer: NodeJS.Timeout | undefined;
   /** When SIGKILL is due, once SIGTERM was sent. A renewal that comes after that changes nothing any more. */
@@ -49,6 +49,9 @@ class Supervision {
     this.#lease = lease;
     this.#options = options;
     const { command, args, env, foreground } = options;
+    // Both before there is a command: from its first moment on, no signal is lost and somebody looks after it.
+    this.#listen();
+    this.#watchdog = startWatchdog();
     this.#child = spawn(command, args, { stdio: "inherit", env, detached: !foreground });
     this.ended = new Promise((resolve, reject) => {
       this.#child.once("error", (error: NodeJS.ErrnoException) => {
@@ -57,18 +60,17 @@ class Supervision {
       });
       this.#child.once("exit", (code, signal) => resolve(this.#exited(code, signal)));
     });
-    if (this.#child.pid === undefined) return;
-    this.#watchdog = startWatchdog(this.#target);
-    this.#listen();
+    const { pid } = this.#child;
+    if (pid === undefined) return;
+    this.#watchdog.guard(this.#targetOf(pid));
+    // At once, and not with the first change: nothing of the lease may change before its time is up.
+    this.#look();
     lease.signal.addEventListener("abort", () => this.#look(), { once: true });
     void this.#follow();
-    // From the start: also where nothing of the lease changes before its time is up.
-    this.#look();
   }
 
   /** A group by a negative number, as kill(2) takes it. */
-  get #target(): number {
-    const pid = this.#child.pid ?? 0;
+  #targetOf(pid: number): number {
     return this.#options.foreground ? pid : -pid;
   }
 
@@ -91,7 +93,7 @@ class Supervision {
       this.#kill();
       return;
     }
-    if (!this.#stopping) this.#watchdog?.arm(leftMs - marginMs / 2);
+    if (!this.#stopping) this.#watchdog.arm(leftMs - marginMs / 2);
     if (!this.#stopping && leftMs <= killAfterMs + marginMs) {
       this.#stopping = true;
       this.#killAtMs = nowMs + leftMs - marginMs;
@@ -129,13 +131,16 @@ class Supervision {
   #finish(): void {
     this.#over = true;
     clearTimeout(this.#timer);
-    this.#watchdog?.dismiss();
+    this.#watchdog.dismiss();
     for (const [name, listener] of this.#listeners) process.off(name, listener);
   }
 
   #signal(signal: NodeJS.Signals): void {
+    const { pid } = this.#child;
+    // A command that could not be started has no number, and none at all would be our own group.
+    if (pid === undefined) return;
     try {
-      process.kill(this.#target, signal);
+      process.kill(this.#targetOf(pid), signal);
     } catch {
       // It has ended by itself, and its end is about to be told.
     }

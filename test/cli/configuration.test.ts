@@ -89,15 +89,15 @@ describe("the configuration file", () => {
     ["prot: 1", "There is no setting prot, which", "Did you mean port?"],
     ["tls:\n  certt: x", "There is no setting tls.certt", "Did you mean tls.cert?"],
     ["limits:\n  maxClaim: 1", "There is no setting limits.maxClaim", "Did you mean limits.maxClaims?"],
-    ["zzzzzz: 1", "There is no setting zzzzzz", ""],
+    ["zzzzzz: 1", "There is no setting zzzzzz", "holdfast.yaml sets."],
     ["port: x", "port in", "must be a whole number"],
     ["port:", "port in", "must be a whole number, not nothing"],
     ["port: [1]", "port in", "must be a single value"],
     ["tls: yes", "tls in", "must be a section"],
     ["limits:\n  silence: 30", "limits.silence in", "must be a duration such as 30s, not 30"],
-    ["- port", "must be a list of settings", ""],
+    ["- port", "must be a list of settings", "The "],
     ["port: 1\nport: 2", "cannot be understood", "Map keys must be unique"],
-    ["port: {", "cannot be understood", ""],
+    ["port: {", "cannot be understood", "The "],
   ])("%j is refused, and the message says where", (file, ...expected) => {
     for (const part of expected) expect(() => load({ file })).toThrow(part);
   });
