@@ -13,7 +13,8 @@ import { silence, startProxy } from "../engines/proxy.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../engines/redis.ts";
 import { atEnd, binFolder, buildCommand, type Running, start, temporaryFolder, until } from "./command.ts";
 
-const TTL = ["--ttl", "4s", "--kill-after", "500ms", "--margin", "1s"];
+/** A margin for busy machines, and not the whole five seconds for a release that nobody will answer. */
+const TTL = ["--ttl", "4s", "--kill-after", "500ms", "--margin", "1s", "--timeout", "1s"];
 
 /** Does not let itself be ended, and writes down that it lives. */
 const stubborn = 'trap "" TERM INT; echo $$; while :; do date +%s.%N >> "$1"; sleep 0.02; done';

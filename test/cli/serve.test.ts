@@ -242,7 +242,7 @@ describe("the configuration", () => {
     [["--store", "holdfast://other"], 64, "a server needs a store"],
     [["--memory", "--tls-cert", "none.crt"], 64, "--tls-cert names a file that cannot be read"],
     [["--memory", "--tokens", "none.json"], 64, "none.json"],
-    [["--data", "/proc/none"], 64, "--data"],
+    [["--data", "/dev/null/none"], 64, "--data"],
     [["--prot", "1"], 64, "Did you mean --port?"],
   ])("%j is refused", async (args, code, message) => {
     const ended = await run(["serve", ...args], { cwd: temporaryFolder() });

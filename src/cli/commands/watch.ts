@@ -115,8 +115,9 @@ function drawer(output: Output): (views: readonly KeyView[]) => void {
   output.raw("\u001b[2J");
   return (views) => {
     const rows = views.filter(({ heldCount, waitingCount }) => heldCount + waitingCount > 0);
-    const room = Math.max(1, (process.stdout.rows ?? 24) - 4);
-    const width = process.stdout.columns ?? 80;
+    // A terminal that does not know its size says 0.
+    const room = Math.max(1, (process.stdout.rows || 24) - 4);
+    const width = process.stdout.columns || 80;
     const lines = [
       `${new Date().toLocaleTimeString()}  ${rows.length} keys. Ctrl-C ends this.`,
       "",
