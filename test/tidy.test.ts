@@ -35,7 +35,7 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
     folders: [
       "src/core",
       "src/stores/*",
-      ...["file", "postgres", "mysql", "mongodb", "etcd"].map((name) => `src/stores/${name}`),
+      ...["file", "postgres", "mysql", "mongodb", "etcd", "remote"].map((name) => `src/stores/${name}`),
     ],
     packages: ["ioredis", "pg", "mysql2", "mongodb", "etcd3"],
   },
@@ -56,6 +56,8 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
     folders: ["src/core", "src/metrics", "src/protocol"],
     packages: ["@connectrpc/connect", "@connectrpc/connect-node", "pino", "prom-client"],
   },
+  // The command puts the server and the client together. What serving takes is imported when it is asked for.
+  "src/cli": { folders: ["src/core", "src/open", "src/server"], packages: ["commander", "pino", "yaml"] },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
   src: { folders: ["src/core", "src/stores/*"], packages: [] },
 };

@@ -47,6 +47,8 @@ export interface LockServer extends AsyncDisposable {
   readonly port: number;
   /** Where clients find it, as `remoteStore` takes it. */
   readonly url: string;
+  /** Reads the token file again now, instead of when a change of it is noticed. A file that is wrong is logged, and changes nothing. */
+  reloadTokens(): Promise<void>;
   /**
    * Takes nothing new, asks clients to go elsewhere, answers what is under way, and closes. Leases stay as they are: clients go
    * on with them on another server over the same store.
@@ -133,6 +135,9 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
     host: listener.host,
     port: listener.port,
     url,
+    async reloadTokens() {
+      await tokens?.reload(true);
+    },
     async stop({ graceMs = 10_000 } = {}) {
       stopped ??= stop(checkInteger("graceMs", graceMs, 0, 3_600_000));
       await stopped;
