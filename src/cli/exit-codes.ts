@@ -33,6 +33,7 @@ const ofErrors: Readonly<Record<ErrorCode, number>> = {
   QUEUE_FULL: exitCodes.notAcquired,
   LEASE_LOST: exitCodes.lost,
   NOT_HELD: exitCodes.lost,
+  STALE_FENCE: exitCodes.lost,
   DEADLOCK: exitCodes.usage,
   INVALID_ARGUMENT: exitCodes.usage,
   UNSUPPORTED: exitCodes.usage,
