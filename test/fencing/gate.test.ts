@@ -189,6 +189,14 @@ describe("the marks of a gate", () => {
     expect(await gate.run(newer, () => "newer")).toBe("newer");
   });
 
+  test.each([null, "7", 7])("that are loaded as %o let nobody in", async (mark) => {
+    const gate = createFenceGate({ load: () => mark as never, save: () => {} });
+    await expect(gate.run(older, () => expect.fail("It ran."))).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("bigint"),
+    });
+  });
+
   test("are bounded, and none is dropped for another", async () => {
     for (const options of [{}, { file: join(testFolder(), "fences.json") }]) {
       const gate = createFenceGate({ ...options, maxResources: 2 });

@@ -16,6 +16,7 @@ import {
 } from "holdfast/fencing";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { checkRegister, type WrittenValue } from "./register-model.ts";
 
 /** A service that keeps a text for each name, and what its handler does in between. */
 interface Service {
@@ -141,6 +142,31 @@ describe.each(Object.entries(frameworks))("a service with %s", (name, start) => 
       mark: 6n,
     });
     expect(service.texts.get("report")).toBe("c");
+  });
+
+  test("agrees with the model for requests in any order", async () => {
+    const service: Service = { texts: new Map(), meanwhile: () => {} };
+    const url = await start(service, createFenceGate(), {});
+    // The handler takes a turn of the event loop between reading and writing, so that two at once would show.
+    const histories = new Map<string, WrittenValue[]>();
+    service.texts.set = (resource, body) => {
+      const [fence = "", value = ""] = body.split(" ");
+      histories.set(resource, [...(histories.get(resource) ?? []), { fence: BigInt(fence), value }]);
+      return service.texts;
+    };
+    service.meanwhile = () => new Promise((resolve) => setImmediate(resolve));
+    await checkRegister({
+      runs: 8,
+      rollsBack: false,
+      async write({ resource, fence, value }) {
+        const body = `${fence} ${value}`;
+        const headers = { "Content-Type": "text/plain", Connection: "close" };
+        const lease = { fence, key: resource };
+        const response = await fencedFetch(lease, `${url}/${resource}`, { method: "PUT", headers, body });
+        expect(response.status).toBe(200);
+      },
+      written: async (resource) => histories.get(resource) ?? [],
+    });
   });
 
   test("says what is wrong with a request, in its status and in its body", async () => {
