@@ -196,7 +196,7 @@ class Gate implements FenceGate {
 
   async #admit(resource: string, fence: bigint): Promise<void> {
     try {
-      const mark = await this.#marks.load(resource);
+      const mark = checkMark(resource, await this.#marks.load(resource));
       if (mark !== undefined && mark > fence) throw new StaleFenceError(resource, fence, mark);
       if (mark !== fence) await this.#marks.save(resource, fence);
     } catch (error) {
@@ -207,6 +207,16 @@ class Gate implements FenceGate {
       );
     }
   }
+}
+
+/** A text or a number would be compared as something else than a fence. */
+function checkMark(resource: string, mark: bigint | undefined): bigint | undefined {
+  if (mark === undefined || typeof mark === "bigint") return mark;
+  throw new HoldfastError(
+    "STORE_FAILURE",
+    `load must resolve to a bigint or undefined for "${resource}", not to ${mark === null ? "null" : typeof mark}, so nothing may be written.`,
+    { key: resource },
+  );
 }
 
 function closed(): HoldfastError {

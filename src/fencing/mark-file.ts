@@ -3,6 +3,7 @@
  * disk. A crash at any moment leaves the former file or the new one. All that is to be saved meanwhile goes out together with
  * the next file, so that many writers share the disk's time.
  */
+import type { BigIntStats } from "node:fs";
 import { open, readFile, rename, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
@@ -84,14 +85,17 @@ export class MarkFile implements FenceMarks {
     try {
       if ((await this.#look()) !== this.#seen) throw foreignWriter(this.#path);
       const file = await open(beside, "w");
+      let written: string;
       try {
         await file.writeFile(encode(new Map([...kept, ...wanted])));
         await file.sync();
+        // Before the rename: after it, somebody else may have put another one there.
+        written = identity(await file.stat({ bigint: true }));
       } finally {
         await file.close();
       }
       await rename(beside, this.#path);
-      this.#seen = await this.#look();
+      this.#seen = written;
       await syncFolder(dirname(this.#path));
       for (const [resource, fence] of wanted) kept.set(resource, fence);
     } catch (error) {
@@ -99,16 +103,19 @@ export class MarkFile implements FenceMarks {
     }
   }
 
-  /** Tells one file from another that took its place. */
   async #look(): Promise<string> {
     try {
-      const { ino, size, mtimeNs } = await stat(this.#path, { bigint: true });
-      return `${ino} ${size} ${mtimeNs}`;
+      return identity(await stat(this.#path, { bigint: true }));
     } catch (error) {
       if (codeOf(error) === "ENOENT") return "";
       throw error;
     }
   }
+}
+
+/** Tells one file from another that took its place. */
+function identity({ ino, size, mtimeNs }: BigIntStats): string {
+  return `${ino} ${size} ${mtimeNs}`;
 }
 
 async function syncFolder(path: string): Promise<void> {

@@ -38,7 +38,10 @@ export interface FencedScriptCall extends RedisFenceOptions {
 
 /** A Lua script that writes only under a fence. */
 export interface FencedScript {
-  /** Resolves to what the script returns. Throws STALE_FENCE, and then the script was not run. */
+  /**
+   * Resolves to what the script returns. Throws STALE_FENCE, and then the script was not run. `STORE_UNAVAILABLE` leaves open whether
+   * it was.
+   */
   run(client: RedisClient, lease: Fenced, call: FencedScriptCall): Promise<unknown>;
 }
 
@@ -80,7 +83,7 @@ export function fencedScript(lua: string): FencedScript {
   const digest = createHash("sha1").update(text).digest("hex");
   return {
     async run(client, lease, call) {
-      const connection = connectionOver(client);
+      const connection = connectionOver(client, "Write the prefix into the keys instead.");
       const { keys, args = [] } = call;
       checkTexts("keys", keys);
       checkTexts("args", args);

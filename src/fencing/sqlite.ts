@@ -103,7 +103,7 @@ interface Statements {
 }
 
 function statementsOf(database: SqliteDatabase): Statements {
-  if ("run" in database) return database;
+  if (isRunning(database)) return database;
   return {
     run: (sql, values) => database.prepare(sql).run(...values),
     get: (sql, values) => database.prepare(sql).get(...values),
@@ -124,12 +124,17 @@ function isInTransaction(database: SqliteDatabase): boolean {
   return false;
 }
 
+/** A database that runs statements by itself. One with callbacks, as of the package sqlite3, does not tell of transactions. */
+function isRunning(database: SqliteDatabase): database is RunningDatabase {
+  const { run, get, inTransaction } = Object(database) as Record<string, unknown>;
+  return typeof run === "function" && typeof get === "function" && typeof inTransaction === "boolean";
+}
+
 function checkDatabase(database: SqliteDatabase): void {
-  const { exec, prepare, run, get, inTransaction } = Object(database) as Record<string, unknown>;
-  const runs = typeof run === "function" && typeof get === "function" && typeof inTransaction === "boolean";
-  // A database with callbacks, as of the package sqlite3, has run as well, but cannot say what became of it in time.
-  const prepares = typeof prepare === "function" && run === undefined;
-  if (typeof exec === "function" && (runs || prepares)) return;
+  const { exec, prepare, run, inTransaction, isTransaction } = Object(database) as Record<string, unknown>;
+  const tells = typeof (inTransaction ?? isTransaction) === "boolean";
+  const prepares = typeof prepare === "function" && (run === undefined || tells);
+  if (typeof exec === "function" && (isRunning(database) || prepares)) return;
   throw invalid(
     "database must be a Database of better-sqlite3 or node-sqlite3-wasm, a DatabaseSync of node:sqlite, or shaped like one of them; callbacks and promises will not do.",
   );

@@ -53,9 +53,29 @@ describe.each(Object.entries(kinds))("a gate over %s", (_, newGate) => {
     await settled();
     written.push("older");
     pass.leave();
-    pass.leave();
     await running;
     expect(written).toEqual(["older", "newer"]);
+    await gate.close();
+  });
+
+  test("is left once, however often that is said", async () => {
+    const gate = newGate();
+    const first = await gate.enter(older);
+    const entering = gate.enter(newer);
+    first.leave();
+    const second = await entering;
+    first.leave();
+    first[Symbol.dispose]();
+    // Somebody is inside, and whoever comes now waits.
+    let third = false;
+    const next = gate.run(newer, () => {
+      third = true;
+    });
+    await settled();
+    expect(third).toBe(false);
+    second.leave();
+    await next;
+    expect(third).toBe(true);
     await gate.close();
   });
 
@@ -189,6 +209,14 @@ describe("the marks of a gate", () => {
     expect(await gate.run(newer, () => "newer")).toBe("newer");
   });
 
+  test.each([null, "7", 7])("that are loaded as %o let nobody in", async (mark) => {
+    const gate = createFenceGate({ load: () => mark as never, save: () => {} });
+    await expect(gate.run(older, () => expect.fail("It ran."))).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("bigint"),
+    });
+  });
+
   test("are bounded, and none is dropped for another", async () => {
     for (const options of [{}, { file: join(testFolder(), "fences.json") }]) {
       const gate = createFenceGate({ ...options, maxResources: 2 });
@@ -221,6 +249,7 @@ describe("a file of marks", () => {
     const keys = ["report", "__proto__", "näßt", "constructor"];
     const before = createFenceGate({ file });
     await Promise.all(keys.map((key) => before.run({ fence: 2n ** 60n + 1n, key }, () => {})));
+    await before.run({ fence: 1n, key: "later" }, () => {});
     await before.close();
     const after = createFenceGate({ file });
     for (const key of keys) {

@@ -198,6 +198,20 @@ describe.skipIf(!canRunPostgres())("postgres: fenced transactions", () => {
     expect((await pool.query("select * from billing.fences")).rows).toEqual([{ resource: "a", fence: "5" }]);
   });
 
+  test("a circle of waiting is broken by the server, and told as something to run again", async () => {
+    const [first, second] = [await connect(), await connect()];
+    for (const client of [first, second]) await client.query("begin; set local deadlock_timeout = 50");
+    await fencePostgres(first, { fence: 5n }, { resource: "circle a" });
+    await fencePostgres(second, { fence: 5n }, { resource: "circle b" });
+    const cross = async (client: PoolClient, resource: string) => {
+      const said = await outcome(fencePostgres(client, { fence: 5n }, { resource }));
+      await client.query("rollback");
+      return said;
+    };
+    const outcomes = await Promise.all([cross(first, "circle b"), cross(second, "circle a")]);
+    expect(outcomes.sort()).toEqual(["again", "committed"]);
+  });
+
   test("a connection that is lost is an outage, and a lock that is not had in time may be tried again", async () => {
     const [holder, waiter, victim] = [await connect(), await connect(), await connect()];
     victim.on("error", () => {});

@@ -181,6 +181,15 @@ describe.skipIf(!canRunRedis())("redis: fenced writes", () => {
     expect(() => fencedScript("")).toThrow(expect.objectContaining(invalid));
   });
 
+  test("a client with a prefix of its own is refused, because the mark would not know it", async () => {
+    const client = new Redis(server.port, "127.0.0.1", { keyPrefix: "app:" });
+    onTestFinished(() => client.disconnect());
+    await expect(fencedSet(client, "a", "b", { fence: 5n })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("Write the prefix into the keys"),
+    });
+  });
+
   test("a script's own first line stays the first", async () => {
     const client = await open();
     const key = randomUUID();
