@@ -32,7 +32,7 @@ interface ServeOptions {
 }
 
 /** How long the store is given to answer for the first time. */
-const FIRST_ANSWER_MS = 5_000;
+const FIRST_ANSWER_MS = 2_000;
 
 export function configureServe(command: Command, output: Output): void {
   command
