@@ -1,11 +1,14 @@
 /** `holdfast run`, as scripts and service managers see it. */
+import { execFile } from "node:child_process";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { createLocks, type Locks, memoryStore } from "holdfast";
 import type { LockServer } from "holdfast/server";
 import { beforeAll, describe, expect, test } from "vitest";
 import { startLockServer } from "../server/lock-server.ts";
-import { atEnd, buildCommand, run, start, temporaryFolder, until } from "./command.ts";
+import { root } from "../source-tree.ts";
+import { atEnd, buildCommand, cleanEnv, run, start, temporaryFolder, until } from "./command.ts";
 
 let server: LockServer;
 let locks: Locks;
@@ -193,6 +196,45 @@ function stateOf(pid: number): string {
     .replace(/^.*\) /s, "")
     .slice(0, 1);
 }
+
+describe("what a command leaves behind", () => {
+  test.concurrent("goes on when the command has ended well", async () => {
+    const { code, stdout } = await runLocked("left", "--", "sh", "-c", "sleep 60 > /dev/null 2>&1 & echo $!");
+    const left = Number(stdout);
+    atEnd(() => process.kill(left, "SIGKILL"));
+    expect(code).toBe(0);
+    // The watchdog hears of the end before it could take the silence for a crash.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(stateOf(left)).toBe("S");
+  });
+});
+
+describe("a terminal", () => {
+  /** Runs it on a terminal of its own. */
+  const onTerminal = (...options: string[]) => {
+    const script = "(echo seen > /dev/tty) 2> /dev/null || echo unseen";
+    const words = [
+      process.execPath,
+      "dist/cli/main.js",
+      "run",
+      "tty",
+      ...options,
+      "--",
+      "sh",
+      "-c",
+      `'${script}'`,
+    ];
+    return promisify(execFile)("script", ["-qec", words.join(" "), "/dev/null"], {
+      cwd: root,
+      env: cleanEnv(env()),
+    });
+  };
+
+  test("is the command's with --foreground", async () => {
+    expect((await onTerminal("--foreground")).stdout).toBe("seen\r\n");
+    expect((await onTerminal()).stdout).toBe("unseen\r\n");
+  });
+});
 
 describe("wrong usage is 64, and says what to do", () => {
   test.concurrent.each([
