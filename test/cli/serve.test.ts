@@ -99,7 +99,7 @@ describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
     await until("it holds the lock", () => holder.stdout() !== "");
     expect((await run(["run", "k", "--wait", "0", "--server", two.url, "--", "true"])).code).toBe(75);
     const straight = JSON.parse((await run(["inspect", "k", "--json", ...store.slice(0, 2)])).stdout);
-    expect(straight.held[0].fence).toBe(holder.stdout().trim());
+    expect(straight, holder.stderr()).toMatchObject({ held: [{ fence: holder.stdout().trim() }] });
     holder.kill("SIGTERM");
     expect((await holder.ended).code).toBe(143);
     const next = await run(["run", "k", "--server", two.url, "--", "sh", "-c", "echo $HOLDFAST_FENCE"]);
