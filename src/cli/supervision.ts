@@ -1,6 +1,7 @@
 /** Runs a command for as long as a lease is held, and not longer. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
+import type { Writable } from "node:stream";
 import type { Lease } from "../core/index.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError } from "./failure.ts";
@@ -23,6 +24,19 @@ export type Ending = { readonly lost: false; readonly exitCode: number } | { rea
 /** Passed on as they come. A terminal's own go to the command by themselves where it shares our group. */
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"] as const;
 const fromTerminal: readonly string[] = ["SIGINT", "SIGQUIT", "SIGWINCH"];
+
+/**
+ * The command begins as a shell that waits for a word, and becomes the command only then. Its number is known before it does
+ * anything: without that, whoever kills us right after the start leaves a command behind that nobody knows of. When we are
+ * gone before the word, it ends.
+ */
+const gate = 'read -r go <&3 && exec 3<&- && exec "$@"';
+
+/** Shells drop variables that they could not name themselves, such as "a.b". env(1) puts them back, before the command. */
+function unspeakable(env: NodeJS.ProcessEnv): readonly string[] {
+  const odd = Object.entries(env).filter(([name]) => !/^[A-Za-z_]\w*$/.test(name));
+  return odd.length === 0 ? [] : ["env", ...odd.map(([name, value]) => `${name}=${value}`)];
+}
 
 /**
  * Starts the command and resolves when it has ended. The lease's ends are read on the monotonic clock, so the lease must
@@ -52,11 +66,15 @@ class Supervision {
     // Both before there is a command: from its first moment on, no signal is lost and somebody looks after it.
     this.#listen();
     this.#watchdog = startWatchdog();
-    this.#child = spawn(command, args, { stdio: "inherit", env, detached: !foreground });
+    this.#child = spawn("/bin/sh", ["-c", gate, "holdfast", ...unspeakable(env), command, ...args], {
+      stdio: ["inherit", "inherit", "inherit", "pipe"],
+      env,
+      detached: !foreground,
+    });
     this.ended = new Promise((resolve, reject) => {
       this.#child.once("error", (error: NodeJS.ErrnoException) => {
         this.#finish();
-        reject(cannotStart(command, error));
+        reject(cannotStart(error));
       });
       this.#child.once("exit", (code, signal) => resolve(this.#exited(code, signal)));
     });
@@ -67,6 +85,14 @@ class Supervision {
     this.#look();
     lease.signal.addEventListener("abort", () => this.#look(), { once: true });
     void this.#follow();
+    this.#open();
+  }
+
+  /** Lets the command begin. What the watchdog was told lies in its pipe by now, and stays there should we be killed. */
+  #open(): void {
+    const pipe = this.#child.stdio[3] as Writable;
+    pipe.on("error", () => {});
+    pipe.end("go\n");
   }
 
   /** A group by a negative number, as kill(2) takes it. */
@@ -174,12 +200,6 @@ class Supervision {
   }
 }
 
-function cannotStart(command: string, error: NodeJS.ErrnoException): CliError {
-  if (error.code === "ENOENT") {
-    return new CliError(exitCodes.notFound, `the command ${JSON.stringify(command)} was not found.`);
-  }
-  return new CliError(
-    exitCodes.notExecutable,
-    `the command ${JSON.stringify(command)} cannot be executed: ${error.message}.`,
-  );
+function cannotStart(error: NodeJS.ErrnoException): CliError {
+  return new CliError(exitCodes.notExecutable, `no command can be started here: ${error.message}.`);
 }

@@ -82,9 +82,15 @@ export function resolveTarget(command: Command): Target {
   };
 }
 
-function urlOf(command: Command, { store, server }: TargetOptions): string | undefined {
+function urlOf(command: Command, options: TargetOptions): string | undefined {
+  // A variable that is empty says nothing.
+  const store = options.store || undefined;
+  const server = options.server || undefined;
   const bothFrom = (source: string) =>
-    command.getOptionValueSource("store") === source && command.getOptionValueSource("server") === source;
+    store !== undefined &&
+    server !== undefined &&
+    command.getOptionValueSource("store") === source &&
+    command.getOptionValueSource("server") === source;
   if (bothFrom("cli")) throw usageError("--store and --server exclude each other: pass one of them.");
   if (bothFrom("env")) {
     throw usageError(
@@ -156,12 +162,8 @@ export function readNamed(name: string, path: string): string {
   }
 }
 
-export async function openTarget(target: Target): Promise<Store> {
-  try {
-    return await openStore(target.url, target.options);
-  } catch (error) {
-    throw explained(error, target);
-  }
+export function openTarget({ url, options }: Target): Promise<Store> {
+  return openStore(url, options);
 }
 
 /**
@@ -176,7 +178,12 @@ export async function withLocks<T>(
   body: (locks: Locks) => Promise<T>,
   signal?: AbortSignal,
 ): Promise<T> {
-  const store = await orAborted(openTarget(target), signal);
+  let store: Store;
+  try {
+    store = await orAborted(openTarget(target), signal);
+  } catch (error) {
+    throw explained(error, target);
+  }
   const locks = createLocks(store, {
     requestTimeoutMs: target.timeoutMs,
     application: "holdfast",
@@ -202,12 +209,19 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
 }
 
 /** Nobody named a store, and the default server is not there: what helps is to be told what there is to name. */
-export function explained(error: unknown, { named, url }: Target): unknown {
-  if (named || !(error instanceof HoldfastError) || error.code !== "STORE_UNAVAILABLE") return error;
-  return new CliError(
-    exitCodes.unavailable,
-    `STORE_UNAVAILABLE: no store was named, and there is no server at ${url}.`,
+function explained(error: unknown, target: Target): unknown {
+  const advice = adviceFor(target);
+  if (advice === undefined || !(error instanceof HoldfastError) || error.code !== "STORE_UNAVAILABLE")
+    return error;
+  const message = `STORE_UNAVAILABLE: no store was named, and there is no server at ${target.url}.`;
+  return new CliError(exitCodes.unavailable, message, advice);
+}
+
+/** What to do when it cannot be reached, where nobody has named it. */
+export function adviceFor({ named }: Target): string | undefined {
+  if (named) return undefined;
+  return (
     "Start one with `holdfast serve`, or name a store: --store redis://host:6379, --server host:7420, " +
-      "HOLDFAST_STORE or HOLDFAST_SERVER.",
+    "HOLDFAST_STORE or HOLDFAST_SERVER."
   );
 }

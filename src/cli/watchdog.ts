@@ -4,10 +4,6 @@
  *
  * It is told over a pipe how long the lease is good for, with every renewal anew. When that time is over without a newer one,
  * or the pipe ends without a goodbye, it sends SIGKILL to the command's process group.
- *
- * What it cannot do: the command has to be started before anybody can be told its number. If this process is killed between the
- * two, which are next to each other, nobody kills the command. Its lease is then good for a whole ttl, and nothing but the
- * fence helps after that.
  */
 import { spawn } from "node:child_process";
 

@@ -1,6 +1,6 @@
 /** Completion, as a shell does it. */
 import { execFileSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { allCommands, buildProgram, processOutput, treeOf } from "../../src/cli/index.ts";
@@ -9,10 +9,32 @@ import { buildCommand, run, temporaryFolder } from "./command.ts";
 
 beforeAll(buildCommand, 120_000);
 
+const output = processOutput();
+
+/** The scripts as the command prints them, each once. */
+const scripts = new Map<string, string>();
 async function scriptFor(shell: string): Promise<string> {
+  const text = scripts.get(shell) ?? (await run(["completion", shell])).stdout;
+  scripts.set(shell, text);
   const path = join(temporaryFolder(), shell);
-  writeFileSync(path, (await run(["completion", shell])).stdout);
+  writeFileSync(path, text);
   return path;
+}
+
+/** What is printed by the program itself, without starting it. */
+async function helpOf(path: string): Promise<string> {
+  let command = await buildProgram(output);
+  for (const word of path.split(" ").filter(Boolean)) {
+    command = command.commands.find((child) => child.name() === word) ?? expect.fail(path);
+  }
+  let text = "";
+  command.configureOutput({
+    writeOut: (part) => {
+      text += part;
+    },
+  });
+  command.outputHelp();
+  return text;
 }
 
 describe("bash", () => {
@@ -64,13 +86,13 @@ describe.each(["bash", "zsh", "fish"])("%s", (shell) => {
   })();
 
   test("has every command and option", async () => {
-    const { stdout } = await run(["completion", shell]);
-    const tree = treeOf(await buildProgram(processOutput()));
+    const script = readFileSync(await scriptFor(shell), "utf8");
+    const tree = treeOf(await buildProgram(output));
     const words = allCommands(tree).flatMap(({ path, options }) => [
       ...path.split(" "),
       ...options.map(({ long }) => (shell === "fish" ? `-l ${long.slice(2)}` : long)),
     ]);
-    expect(words.filter((word) => !stdout.includes(word))).toEqual([]);
+    expect(words.filter((word) => !script.includes(word))).toEqual([]);
   });
 
   test.skipIf(!installed)("understands its script", async () => {
@@ -80,11 +102,14 @@ describe.each(["bash", "zsh", "fish"])("%s", (shell) => {
 
 describe("help", () => {
   test("is there for every command, with an example", async () => {
-    const tree = treeOf(await buildProgram(processOutput()));
+    const tree = treeOf(await buildProgram(output));
     for (const { path, commands } of allCommands(tree)) {
-      const { code, stdout, stderr } = await run([...path.split(" ").filter(Boolean), "--help"]);
+      if (commands.length === 0) expect(await helpOf(path)).toMatch(/^Examples:\n {2}\S*.*holdfast /m);
+    }
+    const asked = await Promise.all([run(["run", "--help"]), run(["help", "run"])]);
+    for (const { code, stdout, stderr } of asked) {
       expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
-      if (commands.length === 0) expect(stdout).toMatch(/^Examples:\n {2}\S*.*holdfast /m);
+      expect(stdout).toMatch(/^Usage: holdfast run <key> /);
     }
   });
 
@@ -99,16 +124,14 @@ describe("help", () => {
     expect(await run(["--version"])).toMatchObject({ code: 0, stdout: `${version}\n` });
   });
 
-  test("docs/cli.md names every command, and every option but the server's", () => {
+  test("docs/cli.md names every command, and every option but the server's", async () => {
     const page = read("docs/cli.md");
-    return buildProgram(processOutput()).then((program) => {
-      const missing = allCommands(treeOf(program)).flatMap(({ path, options }) => [
-        ...(page.includes(`holdfast ${path}`.trim()) ? [] : [path]),
-        ...options
-          .filter(({ long }) => path !== "serve" && !page.includes(`\`${long}`))
-          .map(({ long }) => `${path} ${long}`),
-      ]);
-      expect(missing).toEqual([]);
-    });
+    const missing = allCommands(treeOf(await buildProgram(output))).flatMap(({ path, options }) => [
+      ...(page.includes(`holdfast ${path}`.trim()) ? [] : [path]),
+      ...options
+        .filter(({ long }) => path !== "serve" && !page.includes(`\`${long}`))
+        .map(({ long }) => `${path} ${long}`),
+    ]);
+    expect(missing).toEqual([]);
   });
 });

@@ -276,11 +276,21 @@ describe("watch", () => {
 
   test("draws a table again and again on a terminal", async () => {
     const lease = await locks.mutex("drawn").acquire({ info: "here" });
-    const { stdout } = await shell(
-      "timeout -s INT 2 script -qec 'holdfast watch drawn --interval 100ms' /dev/null",
-    );
-    expect(stdout.split("\u001b[H").length).toBeGreaterThan(3);
-    expect(stdout).toMatch(/^drawn .* exclusive /m);
+    const path = `${binFolder(temporaryFolder())}:${process.env["PATH"]}`;
+    const terminal = spawn("script", ["-qec", "holdfast watch drawn --interval 100ms", "/dev/null"], {
+      env: cleanEnv({ ...env(), PATH: path, TERM: "xterm" }),
+    });
+    atEnd(() => terminal.kill("SIGKILL"));
+    let drawn = "";
+    terminal.stdout.setEncoding("utf8").on("data", (text: string) => {
+      drawn += text;
+    });
+    await until("it has drawn some", () => drawn.split("\u001b[H").length > 3);
+    expect(drawn).toMatch(/^drawn .* exclusive /m);
+    const ended = new Promise((resolve) => terminal.once("close", resolve));
+    // As Ctrl-C does.
+    terminal.stdin.write("\u0003");
+    await ended;
     await lease.release();
   });
 });

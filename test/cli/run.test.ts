@@ -1,11 +1,14 @@
 /** `holdfast run`, as scripts and service managers see it. */
+import { execFile } from "node:child_process";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { createLocks, type Locks, memoryStore } from "holdfast";
 import type { LockServer } from "holdfast/server";
 import { beforeAll, describe, expect, test } from "vitest";
 import { startLockServer } from "../server/lock-server.ts";
-import { atEnd, buildCommand, run, start, temporaryFolder, until } from "./command.ts";
+import { root } from "../source-tree.ts";
+import { atEnd, buildCommand, cleanEnv, run, start, temporaryFolder, until } from "./command.ts";
 
 let server: LockServer;
 let locks: Locks;
@@ -46,6 +49,18 @@ describe("the command", () => {
     expect(BigInt(second!)).toBeGreaterThan(BigInt(first!));
   });
 
+  test.concurrent("finds the rest of our environment as it is, also what a shell cannot name", async () => {
+    const options = { env: { ...env(), "odd.name": "a b", PLAIN: "x=y" } };
+    const { stdout } = await run(["run", "odd", "--", "env"], options);
+    expect(stdout.split("\n")).toEqual(expect.arrayContaining(["odd.name=a b", "PLAIN=x=y"]));
+  });
+
+  test.concurrent("has no file open but its own", async () => {
+    const { stdout } = await runLocked("files", "--", "ls", "/proc/self/fd");
+    // As if we had started it ourselves: whatever runs the tests may have left some open for all.
+    expect(stdout).toBe((await promisify(execFile)("ls", ["/proc/self/fd"])).stdout);
+  });
+
   test.concurrent("has our input, output and errors", async () => {
     const options = { env: env(), input: "a line\nand another" };
     const ended = await run(["run", "stdio", "--", "sh", "-c", "cat; echo told >&2"], options);
@@ -84,7 +99,8 @@ describe("the command", () => {
     chmodSync(file, 0o644);
     const plain = await runLocked("plain", "--", file);
     expect(plain.code).toBe(126);
-    expect(plain.stderr).toMatch(/cannot be executed: .*EACCES/);
+    expect(plain.stderr).toContain("cannot be executed");
+    expect((await runLocked("folder", "--", temporaryFolder())).code).toBe(126);
     expect(await claimsOf("missing")).toEqual({ held: 0, waiting: 0 });
   });
 
@@ -178,7 +194,7 @@ describe("signals", () => {
   });
 
   test.concurrent("a command that is stopped by Ctrl-Z goes on with us", async () => {
-    const running = startLocked("stopped", "--ttl", "60s", "--", "sh", "-c", "echo $$; sleep 0.3; echo on");
+    const running = startLocked("stopped", "--ttl", "60s", "--", "sh", "-c", "echo $$; sleep 2; echo on");
     await until("it runs", () => running.stdout() !== "");
     const child = Number(running.stdout());
     running.kill("SIGTSTP");
@@ -193,6 +209,45 @@ function stateOf(pid: number): string {
     .replace(/^.*\) /s, "")
     .slice(0, 1);
 }
+
+describe("what a command leaves behind", () => {
+  test.concurrent("goes on when the command has ended well", async () => {
+    const { code, stdout } = await runLocked("left", "--", "sh", "-c", "sleep 60 > /dev/null 2>&1 & echo $!");
+    const left = Number(stdout);
+    atEnd(() => process.kill(left, "SIGKILL"));
+    expect(code).toBe(0);
+    // The watchdog hears of the end before it could take the silence for a crash.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(stateOf(left)).toBe("S");
+  });
+});
+
+describe("a terminal", () => {
+  /** Runs it on a terminal of its own. */
+  const onTerminal = (...options: string[]) => {
+    const script = "(echo seen > /dev/tty) 2> /dev/null || echo unseen";
+    const words = [
+      process.execPath,
+      "dist/cli/main.js",
+      "run",
+      "tty",
+      ...options,
+      "--",
+      "sh",
+      "-c",
+      `'${script}'`,
+    ];
+    return promisify(execFile)("script", ["-qec", words.join(" "), "/dev/null"], {
+      cwd: root,
+      env: cleanEnv(env()),
+    });
+  };
+
+  test("is the command's with --foreground", async () => {
+    expect((await onTerminal("--foreground")).stdout).toBe("seen\r\n");
+    expect((await onTerminal()).stdout).toBe("unseen\r\n");
+  });
+});
 
 describe("wrong usage is 64, and says what to do", () => {
   test.concurrent.each([

@@ -99,7 +99,9 @@ describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
     await until("it holds the lock", () => holder.stdout() !== "");
     expect((await run(["run", "k", "--wait", "0", "--server", two.url, "--", "true"])).code).toBe(75);
     const straight = JSON.parse((await run(["inspect", "k", "--json", ...store.slice(0, 2)])).stdout);
-    expect(straight.held[0].fence).toBe(holder.stdout().trim());
+    expect(straight, holder.stderr()).toMatchObject({ held: [{ fence: holder.stdout().trim() }] });
+    holder.kill("SIGTERM");
+    expect((await holder.ended).code).toBe(143);
     const next = await run(["run", "k", "--server", two.url, "--", "sh", "-c", "echo $HOLDFAST_FENCE"]);
     expect(BigInt(next.stdout)).toBeGreaterThan(BigInt(holder.stdout()));
     // A command that goes to several servers goes on when one of them stops.
@@ -167,9 +169,11 @@ describe("tokens", () => {
       sha256: hashToken(made.token),
       grants: [{ prefix: "", verbs: ["acquire"] }],
     });
-    const before = serving.log().length;
+    const times = () => serving.log().filter(({ msg }) => msg === "read the token file again").length;
+    await until("it has noticed the change by itself", () => times() === 1);
+    // Without a change, nothing but the signal makes it read the file.
     serving.kill("SIGHUP");
-    await until("it has read them", () => serving.log().length > before);
+    await until("it has read the file once more", () => times() === 2);
     expect((await lock("other/k", made.token)).code).toBe(0);
     expect(await make("--name", "some", "--grant", "=read")).toMatchObject({ code: 64, stdout: "" });
     expect(serving.stdout()).not.toContain(token);
@@ -177,7 +181,7 @@ describe("tokens", () => {
     expect((await serving.ended).code).toBe(0);
   });
 
-  test.each([
+  test.concurrent.each([
     [["--name", "x"], "permits nothing"],
     [["--name", "x", "--grant", "k=fly"], "verbs among acquire, read, admin"],
     [["--grant", "=read"], "--name"],
@@ -234,10 +238,8 @@ describe("the configuration", () => {
     await serving.ended;
   });
 
-  test.each([
-    [["--port", "x"], 64, "--port must be a whole number"],
-    [["--log-level", "loud"], 64, "Allowed choices are trace"],
-    [["--memory", "--data", "d"], 64, "exclude each other"],
+  test.concurrent.each([
+    [["--port", "x", "--log-level", "warn"], 64, "--port must be a whole number"],
     [["--memory", "--address", "0.0.0.0", "--port", "0"], 64, "can be reached from other machines"],
     [["--store", "holdfast://other"], 64, "a server needs a store"],
     [["--memory", "--tls-cert", "none.crt"], 64, "--tls-cert names a file that cannot be read"],

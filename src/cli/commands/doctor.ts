@@ -5,7 +5,7 @@ import { examine, failure } from "../doctor/examination.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { maskedUrl } from "../masked-url.ts";
 import { type Colour, type Output, toJson } from "../output.ts";
-import { addTargetOptions, explained, openTarget, resolveTarget, type Target } from "../target.ts";
+import { addTargetOptions, adviceFor, openTarget, resolveTarget, type Target } from "../target.ts";
 import { version } from "../version.ts";
 
 interface DoctorOptions {
@@ -53,12 +53,17 @@ async function examineTarget(target: Target, prefix: string): Promise<readonly C
   const stores = await Promise.allSettled([openTarget(target), openTarget(target)]);
   const [first, second] = stores;
   try {
-    if (first.status === "rejected") return [failure("reachable", explained(first.reason, target))];
-    if (second.status === "rejected") return [failure("reachable", second.reason)];
+    if (first.status === "rejected") return [cannotOpen(target, first.reason)];
+    if (second.status === "rejected") return [cannotOpen(target, second.reason)];
     return await examine({ store: first.value, other: second.value, prefix, timeoutMs: target.timeoutMs });
   } finally {
     for (const opened of stores) if (opened.status === "fulfilled") await opened.value.close();
   }
+}
+
+function cannotOpen(target: Target, reason: unknown): Check {
+  const advice = adviceFor(target);
+  return { ...failure("reachable", reason), ...(advice !== undefined && { remedy: advice }) };
 }
 
 const marks: Readonly<Record<Check["verdict"], readonly [Colour, string]>> = {

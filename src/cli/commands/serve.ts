@@ -32,7 +32,7 @@ interface ServeOptions {
 }
 
 /** How long the store is given to answer for the first time. */
-const FIRST_ANSWER_MS = 5_000;
+const FIRST_ANSWER_MS = 2_000;
 
 export function configureServe(command: Command, output: Output): void {
   command
@@ -116,7 +116,8 @@ async function serve(configuration: Configuration, welcoming: boolean, output: O
   const stop = stopSignal(["SIGINT", "SIGTERM"]);
   const url = storeUrl(configuration);
   const store = await openStore(url);
-  let server: LockServer;
+  let server: LockServer | undefined;
+  process.on("SIGHUP", () => void server?.reloadTokens());
   try {
     await firstAnswer(store, (error) =>
       logger.warn({ code: error.code }, `${error.message} Serving anyway.`),
@@ -126,7 +127,6 @@ async function serve(configuration: Configuration, welcoming: boolean, output: O
     await store.close();
     throw error;
   }
-  process.on("SIGHUP", () => void server.reloadTokens());
   if (welcoming) output.line(welcome(server.url, maskedUrl(url)));
   if (!stop.signal.aborted) await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
   await server.stop({ graceMs: number("grace") });

@@ -48,10 +48,13 @@ Examples:
       const intervalMs = parseDuration("--interval", options.interval);
       if (intervalMs < 100) throw usageError(`--interval must be 100ms or more, not ${options.interval}.`);
       const stop = stopSignal();
-      await withLocks(resolveTarget(command), async (locks) => {
+      const watched = async (locks: Locks) => {
         const see =
           output.isTerminal && !options.json ? drawer(output) : teller(output, options.json === true);
         await follow(output, () => look(locks, key, options.prefix), see, intervalMs, stop.signal);
+      };
+      await withLocks(resolveTarget(command), watched, stop.signal).catch((error) => {
+        if (stop.number() === 0) throw error;
       });
       process.exitCode = exitCodes.signal + stop.number();
     });

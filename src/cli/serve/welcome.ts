@@ -2,7 +2,7 @@
 export function welcome(url: string, store: string): string {
   const host = url.replace(/^https?:\/\//, "");
   const isUsual = host === "127.0.0.1:7420";
-  const server = isUsual ? "" : ` --server ${host}`;
+  const server = isUsual ? "" : ` --server ${url.startsWith("https:") ? url : host}`;
   return `
 Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; what is held stays held.
 
