@@ -73,7 +73,7 @@ function methodOf(cycles: number, rounds: number): string[] {
       "share that listening takes is the largest. Over a store behind a network the same nanoseconds are lost in a round trip.",
     `Both sides take turns in rounds of ${whole(cycles)} cycles, ${rounds} rounds each after a warm-up, and each round is divided by its ` +
       "neighbour. One client serves both sides; what differs is whether somebody listens during the round.",
-    "The first row compares nobody with nobody, and so shows how far two measurements of one thing lie apart. Spans of the SDK are " +
+    "One row compares nobody with nobody, and so shows how far two measurements of one thing lie apart. Spans of the SDK are " +
       "made in full and then dropped, without an exporter; metrics of the SDK are recorded and not read.",
     `With \`${BASELINE}=<folder>\` another version of the package is measured beside this one, which shows what the feature costs ` +
       "where it is not used.",

@@ -96,6 +96,20 @@ describe("a listener that acts at once", () => {
     expect(scene.locks.stats()).toMatchObject({ waiting: 0, cancelled: 1 });
   });
 
+  test("may cancel what has just begun to wait, and its leaving is still repeated until it is confirmed", async () => {
+    const scene = new Scene();
+    await scene.rival().mutex("k").acquire();
+    const controller = new AbortController();
+    listen({ waiting: () => controller.abort() });
+    scene.faults = ({ verb, count }) =>
+      verb === "release" && count === 1 ? { lose: "request", hang: true } : undefined;
+    const { signal } = controller;
+    scene.begin(scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire({ signal }));
+    await scene.clock.advance(600);
+    expect(scene.sent("release")).toHaveLength(2);
+    expect((await scene.status("k")).waitingCount).toBe(0);
+  });
+
   test("may look at a lease whose heartbeat has just failed, at the very end of its time", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
@@ -109,9 +123,22 @@ describe("a listener that acts at once", () => {
     scene.faults = ({ verb }) => (verb === "renew" ? { lose: "request" } : undefined);
     await scene.clock.advance(1_000);
     expect(looks).toEqual([false]);
-    await scene.clock.advance(TTL_MS);
     expect(scene.locks.stats()).toMatchObject({ held: 0, lost: 1 });
-    expect(scene.clock.pendingTimers).toBe(0);
+    // Nothing is left that closing would have to wait for.
+    const closing = scene.begin(scene.locks.close({ graceMs: 10_000 }));
+    await scene.clock.advance(0);
+    expect(closing.state).toBe("fulfilled");
+  });
+
+  test("may look at the lease that it is told the loss of", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    const looks: unknown[] = [];
+    listen({ lost: () => looks.push(lease.held, lease.signal.aborted) });
+    await scene.clock.advance(TTL_MS);
+    expect(looks).toEqual([false, true]);
+    expect(scene.locks.stats()).toMatchObject({ held: 0, lost: 1 });
+    expect(uncaught).toEqual([]);
   });
 
   test("may release a lease of which a heartbeat went unanswered, and that is still repeated until it is confirmed", async () => {
