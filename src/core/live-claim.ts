@@ -622,7 +622,9 @@ export class LiveClaim {
     this.#giveUpMs = nowMs + patienceMs;
     this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
-    this.#departure = { ...deferred<boolean>(), wasHeld };
+    // Not by spreading the one into the other, which takes V8 more than a microsecond.
+    const { promise, resolve, reject } = deferred<boolean>();
+    this.#departure = { promise, resolve, reject, wasHeld };
     this.#sendRelease(nowMs);
     this.#changed();
     return this.#departure.promise;
