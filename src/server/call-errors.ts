@@ -18,6 +18,8 @@ const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   CLOSED: Code.Unavailable,
 };
 
+export const errorCodes: readonly string[] = Object.keys(connectCodes);
+
 /** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
 export class UnknownCaller extends HoldfastError {
   constructor() {
