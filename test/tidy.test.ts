@@ -103,7 +103,7 @@ describe("imports", () => {
 
 describe("files", () => {
   test("are named in kebab-case, for what they are", () => {
-    const known = /^(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md$|^LICENSE$|^Dockerfile$/;
+    const known = /^(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md$|^LICENSE$|^Dockerfile(\.dockerignore)?$/;
     const kebab = /^\.?[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)*$/;
     const parts = files.filter((path) => !isGenerated(path)).flatMap((path) => path.split("/"));
     expect(parts.filter((part) => !kebab.test(part) && !known.test(part))).toEqual([]);

@@ -19,6 +19,8 @@ const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   STALE_FENCE: Code.FailedPrecondition,
 };
 
+export const errorCodes: readonly string[] = Object.keys(connectCodes);
+
 /** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
 export class UnknownCaller extends HoldfastError {
   constructor() {

@@ -11,7 +11,7 @@ export interface ServerLimits {
   readonly maxInFlight?: number;
   /** How much may lie unread by a client, in bytes, before the server reads no more from it. Default 4,194,304. */
   readonly maxBufferedBytes?: number;
-  /** How long that may last before the client is cut off, in milliseconds. Default 10,000. */
+  /** How long a client may leave unread what it was sent before it is cut off, in milliseconds. Default 10,000. */
   readonly slowReaderMs?: number;
   /** How long a connection may be silent, pings included, before it is cut off, in milliseconds. Default 30,000. */
   readonly silenceMs?: number;

@@ -90,7 +90,11 @@ function parseTokens(text: string, path: string): readonly TokenEntry[] {
   try {
     parsed = JSON.parse(text);
   } catch (cause) {
-    throw invalid(`The token file ${path} is not JSON: ${(cause as Error).message}.`);
+    // No more than the place: the message quotes what stands there, which may be a token that was put where its hash belongs.
+    const place = /position (\d+)/.exec((cause as Error).message)?.[1];
+    throw invalid(
+      `The token file ${path} is not JSON${place === undefined ? "" : ` from character ${place} on`}.`,
+    );
   }
   const entries = (parsed as { tokens?: unknown } | null)?.tokens;
   if (!Array.isArray(entries)) throw invalid(`The token file ${path} has no list "tokens".`);
