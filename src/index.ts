@@ -35,6 +35,7 @@ export {
   type GoneAnswer,
   type GrantListener,
   type GrantRef,
+  type HeartbeatThread,
   type HeldAnswer,
   HoldfastError,
   type HoldfastWarning,

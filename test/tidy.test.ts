@@ -45,6 +45,8 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
     folders: ["src/core", "src/protocol"],
     packages: ["@connectrpc/connect", "@connectrpc/connect-node", "pino", "prom-client"],
   },
+  // Its thread opens a store of its own, by a URL.
+  "src/thread": { folders: ["src/core", "src/open"], packages: [] },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },
   src: { folders: ["src/core", "src/stores/*"], packages: [] },
 };

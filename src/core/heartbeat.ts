@@ -14,6 +14,7 @@ import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
+import type { StandbyHeartbeat } from "./standby.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
 
@@ -55,6 +56,8 @@ export class Heartbeat {
   readonly store: Store;
   readonly clock: Clock;
   readonly settings: ClientSettings;
+  /** Looks after held claims when this one does not get to them. */
+  readonly standby: StandbyHeartbeat | undefined;
   /** Who this client is to the store: unique, and telling for people. */
   readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
   readonly stats: LocksStats = {
@@ -90,6 +93,7 @@ export class Heartbeat {
     this.store = store;
     this.clock = settings.clock;
     this.settings = settings;
+    this.standby = settings.thread?.start(settings);
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
@@ -193,6 +197,7 @@ export class Heartbeat {
     this.#unsubscribe();
     this.#timer?.cancel();
     this.#timer = undefined;
+    await this.standby?.close();
     if (this.settings.closeStore) await this.store.close();
   }
 

@@ -32,11 +32,20 @@ export {
 export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
+export type {
+  HeartbeatThread,
+  KeptClaim,
+  StandbyHeartbeat,
+  StandbyLoss,
+  StandbyTerms,
+} from "./standby.ts";
 export * from "./store.ts";
+export { callStore, isSound } from "./store-calls.ts";
 export {
   bounds,
   checkBoolean,
   checkChoice,
+  checkDuration,
   checkInteger,
   checkQuery,
   checkRenewRef,

@@ -27,6 +27,7 @@ import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } f
 import { Extensions } from "./extensions.ts";
 import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
+import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -121,6 +122,8 @@ export class LiveClaim {
   #heardOfMs = 0;
   /** When the latest grant was learnt of. */
   #heldSinceMs = 0;
+  /** What another thread finds out about the lease, where one looks after it too. */
+  #kept: KeptClaim | undefined;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -313,10 +316,9 @@ export class LiveClaim {
         else this.#ask(nowMs);
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
-        else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
-        else if (nowMs >= this.#attemptMs - this.earlyMs) return "renew";
-        else this.#giveUpExtending(nowMs);
+        if (this.#expireIfOverdue(nowMs) !== "held") return;
+        if (nowMs >= this.#attemptMs - this.earlyMs) return "renew";
+        this.#giveUpExtending(nowMs);
         return;
       case "leaving":
         if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#unavailable());
@@ -498,6 +500,7 @@ export class LiveClaim {
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
+    this.#kept?.prove(this.#provenUntilMs);
     this.#keepHolding(sentMs);
   }
 
@@ -522,6 +525,26 @@ export class LiveClaim {
     this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+    if (this.#heartbeat.standby !== undefined && this.#settings.renew) this.#keep(this.#heartbeat.standby);
+  }
+
+  #keep(standby: StandbyHeartbeat): void {
+    const terms = {
+      ref: this.request,
+      fence: this.fence,
+      ttlMs: this.request.ttlMs,
+      provenUntilMs: this.#provenUntilMs,
+      holdUntilMs: this.#holdUntilMs,
+    };
+    this.#kept = standby.keep(terms, () => this.#expireIfOverdue(this.#heartbeat.wake()));
+  }
+
+  /** Takes in what another thread has found out, before anything is decided by what is known. */
+  #catchUp({ provenUntilMs, loss }: KeptClaim): void {
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
+    // The store may have a claim of ours for which nobody renews or releases any more: see `#supplanted`.
+    if (loss === "gone") this.#supplanted();
+    else if (loss !== undefined) this.#lose(loss);
   }
 
   /**
@@ -559,6 +582,7 @@ export class LiveClaim {
   }
 
   #expireIfOverdue(nowMs: number): Phase {
+    if (this.#phase === "held" && this.#kept !== undefined) this.#catchUp(this.#kept);
     if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
@@ -569,9 +593,11 @@ export class LiveClaim {
     this.#loss = loss;
     if (this.#phase === "held") this.#heartbeat.stats.lost++;
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
+    if (reason === "expired" || reason === "max-hold" || reason === "blocked") {
+      this.#heartbeat.discard(this.request);
+    }
     this.#extensions?.end(loss);
-    if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
+    if (this.#settings.reacquire && (reason === "expired" || reason === "gone" || reason === "blocked")) {
       this.#reacquire();
       this.#changed();
     } else {
@@ -667,7 +693,11 @@ export class LiveClaim {
   }
 
   #leavePhase(): void {
-    if (this.#phase === "held") this.#heartbeat.stats.held--;
+    if (this.#phase === "held") {
+      this.#heartbeat.stats.held--;
+      this.#kept?.drop();
+      this.#kept = undefined;
+    }
     if (this.#phase === "waiting") {
       this.#heartbeat.stats.waiting--;
       this.#heartbeat.expectNoGrant(this);

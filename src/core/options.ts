@@ -1,6 +1,7 @@
 /** What a caller can set, each option with its meaning, unit and default, resolved once into complete settings. */
 import { type Clock, systemClock } from "./clock.ts";
 import { HoldfastError } from "./errors.ts";
+import type { HeartbeatThread } from "./standby.ts";
 import { type Durability, durabilities, type Store } from "./store.ts";
 import {
   checkApplication,
@@ -35,12 +36,18 @@ export interface LocksOptions {
   readonly onWarning?: (warning: HoldfastWarning) => void;
   /** Where time comes from. Default: this machine. */
   readonly clock?: Clock;
+  /**
+   * A second heartbeat, in a thread of its own, that keeps leases alive while the event loop is blocked: `heartbeatThread` of
+   * `holdfast/thread`. Default: none, so that a lease is lost when the event loop is blocked for too long.
+   */
+  readonly thread?: HeartbeatThread;
 }
 
 /** Something that needs attention but fails no call. */
 export interface HoldfastWarning {
-  readonly code: "UNRELEASED_LEASE" | "RELEASE_FAILED" | "SKIPPED_UNAVAILABLE";
+  readonly code: "UNRELEASED_LEASE" | "RELEASE_FAILED" | "SKIPPED_UNAVAILABLE" | "THREAD_FAILED";
   readonly message: string;
+  /** Empty where it is about no key in particular. */
   readonly key: string;
   readonly cause?: unknown;
 }
@@ -116,6 +123,7 @@ export interface ClientSettings {
   readonly closeStore: boolean;
   readonly onWarning: (warning: HoldfastWarning) => void;
   readonly clock: Clock;
+  readonly thread: HeartbeatThread | undefined;
 }
 
 /** The resolved options of a lock. */
@@ -141,6 +149,7 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
     closeStore: checkBoolean("closeStore", closeStore),
     onWarning: options.onWarning === undefined ? emitWarning : guarded(options.onWarning),
     clock: options.clock ?? systemClock,
+    thread: checkThread(options.thread),
   };
 }
 
@@ -179,6 +188,11 @@ export function checkAcquireOptions(options: AcquireOptions): void {
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
     throw invalid("signal must be an AbortSignal; pass controller.signal, not the controller.");
   }
+}
+
+function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {
+  if (thread === undefined || typeof thread?.start === "function") return thread;
+  throw invalid("thread must be what heartbeatThread of holdfast/thread returns.");
 }
 
 function checkDurability(floor: Durability, key: string, store: Store): void {
