@@ -145,13 +145,14 @@ class ThreadHeartbeat implements StandbyHeartbeat {
 
   #start(): void {
     const worker = newWorker(this.#data, this.#execArgv);
-    worker.unref();
     let cause: unknown;
     worker.on("message", (news: News) => this.#hear(news));
     worker.on("error", (error) => {
       cause = error;
     });
     worker.on("exit", () => this.#died(worker, cause));
+    // Last of all: to listen for messages makes it keep the process alive again.
+    worker.unref();
     this.#worker = worker;
     this.#markLife();
     const keep = [...this.#kept].map(([number, kept]) => kept.order(number));

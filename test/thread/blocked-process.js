@@ -19,16 +19,20 @@ import { openStore } from "./process-source.js";
  * @property {number} ttlMs
  * @property {number} blockMs
  * @property {boolean} [busy] Whether it computes all the while, instead of waiting for nothing.
- * @property {"release" | "leave" | "close" | "loop"} end What it does with its lease at last.
+ * @property {"release" | "leave" | "close" | "loop"} end What it does with its lease at last. It leaves and closes after a warning.
  */
 
 const scenario = /** @type {Scenario} */ (JSON.parse(process.argv[2] ?? ""));
 const { url, threadUrl, ttlMs, maxHoldMs } = scenario;
 const deaths = new SharedArrayBuffer(8);
+let warnings = 0;
 
 const store = url === "memory:" ? memoryStore() : await openStore({ url });
 const locks = createLocks(store, {
-  onWarning: ({ code, message }) => tell({ event: "warning", code, message }),
+  onWarning({ code, message }) {
+    warnings++;
+    tell({ event: "warning", code, message });
+  },
   ...(threadUrl === undefined ? {} : { thread: heartbeatThread(source(threadUrl)) }),
 });
 const lease = await locks
@@ -43,6 +47,7 @@ block(scenario.blockMs);
 tell({ event: "unblocked", held: lease.held, lost: lease.state.lost, fence: `${lease.fence}` });
 await turn();
 await sleep(10);
+while (scenario.end !== "release" && warnings === 0) await sleep(10);
 switch (scenario.end) {
   case "release":
     tell({ event: "releasing", held: lease.held, atNs: `${process.hrtime.bigint()}` });

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { createLocks, type Store } from "holdfast";
 import { openStore } from "holdfast/open";
 import { remoteStore } from "holdfast/remote";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
 import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
 import { canRunRedis, type RedisServer, startRedis, until } from "../engines/redis.ts";
@@ -31,7 +31,10 @@ interface Blocked {
   readonly ended: Promise<unknown[]>;
 }
 
-function start(scenario: Record<string, unknown>): Blocked {
+/** What a test that runs beside others says about its end. */
+type Context = Pick<TestContext, "onTestFinished">;
+
+function start({ onTestFinished }: Context, scenario: Record<string, unknown>): Blocked {
   const argument = JSON.stringify({ ttlMs: TTL_MS, blockMs: BLOCK_MS, end: "release", ...scenario });
   const child = spawn(process.execPath, [program, argument], {
     cwd: root,
@@ -68,7 +71,7 @@ function start(scenario: Record<string, unknown>): Blocked {
 }
 
 /** Waits for the lock with a client of its own, and says when it got it. */
-async function contend(store: Store) {
+async function contend({ onTestFinished }: Context, store: Store) {
   const locks = createLocks(store);
   onTestFinished(() => locks.close());
   const lease = await locks.mutex("blocked", { ttlMs: 10_000 }).acquire();
@@ -90,9 +93,9 @@ function redisUrl(database: number): string {
 }
 
 /** The lease survives, and nobody else gets in before it is given back. */
-async function expectToKeepItsLease(blocked: Blocked, store: Store): Promise<void> {
+async function expectToKeepItsLease(context: Context, blocked: Blocked, store: Store): Promise<void> {
   const { fence } = await blocked.tells("held");
-  const contending = contend(store);
+  const contending = contend(context, store);
   expect(await blocked.tells("unblocked")).toMatchObject({ held: true, fence });
   const { atNs } = await blocked.tells("releasing");
   expect(await blocked.tells("released")).toMatchObject({ held: true });
@@ -105,83 +108,95 @@ async function expectToKeepItsLease(blocked: Blocked, store: Store): Promise<voi
 }
 
 describe.concurrent("a body that blocks the event loop for three ttls", { timeout: 60_000 }, () => {
-  test.skipIf(!canRunRedis())("keeps its lease in Redis, while it computes", async () => {
+  test.skipIf(!canRunRedis())("keeps its lease in Redis, while it computes", async (context) => {
     const url = redisUrl(1);
-    const blocked = start({ url, threadUrl: url, busy: true });
-    await expectToKeepItsLease(blocked, await openStore(url));
+    const blocked = start(context, { url, threadUrl: url, busy: true });
+    await expectToKeepItsLease(context, blocked, await openStore(url));
   });
 
-  test.skipIf(!canRunPostgres())("keeps its lease in PostgreSQL", async () => {
+  test.skipIf(!canRunPostgres())("keeps its lease in PostgreSQL", async (context) => {
     const postgres = await startPostgres();
-    onTestFinished(() => postgres.stop());
+    context.onTestFinished(() => postgres.stop());
     const store = await openStore(postgres.url);
     await store.look({ key: "blocked", maxClaims: 0 });
-    const blocked = start({ url: postgres.url, threadUrl: postgres.url });
-    await expectToKeepItsLease(blocked, store);
+    const blocked = start(context, { url: postgres.url, threadUrl: postgres.url });
+    await expectToKeepItsLease(context, blocked, store);
   });
 
-  test.skipIf(!canRunEtcd())("keeps its lease in etcd", async () => {
+  test.skipIf(!canRunEtcd())("keeps its lease in etcd", async (context) => {
     const etcd = await startEtcd();
-    onTestFinished(() => etcd.stop());
+    context.onTestFinished(() => etcd.stop());
     const url = etcd.url.replace(/^http:/, "etcd:");
-    await expectToKeepItsLease(start({ url, threadUrl: url }), await openStore(url));
+    await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), await openStore(url));
   });
 
-  test("keeps its lease on a lock server, by a module", async () => {
+  test("keeps its lease on a lock server, by a module", async (context) => {
     const server = await startLockServer();
-    onTestFinished(() => server.stop({ graceMs: 0 }));
-    const blocked = start({ url: server.url, threadUrl: server.url, byModule: true });
-    await expectToKeepItsLease(blocked, remoteStore(server.url));
+    context.onTestFinished(() => server.stop({ graceMs: 0 }));
+    const blocked = start(context, { url: server.url, threadUrl: server.url, byModule: true });
+    await expectToKeepItsLease(context, blocked, remoteStore(server.url));
   });
 
-  test.skipIf(!canRunRedis())("loses it without the thread, and says so before anything else", async () => {
-    const url = redisUrl(2);
-    const blocked = start({ url });
-    const { fence } = await blocked.tells("held");
-    const next = await contend(await openStore(url));
-    const { reason, atNs } = await blocked.tells("lost");
-    expect(reason).toBe("expired");
-    expect(next.atNs).toBeGreaterThan(BigInt(String(atNs)));
-    expect(next.lease.fence).toBeGreaterThan(BigInt(String(fence)));
-    expect(await blocked.tells("released")).toMatchObject({ held: false });
-    const events = blocked.told.map(({ event }) => event);
-    expect(events).toEqual(["held", "aborted", "lost", "unblocked", "turned", "releasing", "released"]);
-  });
+  test.skipIf(!canRunRedis())(
+    "loses it without the thread, and says so before anything else",
+    async (context) => {
+      const url = redisUrl(2);
+      const blocked = start(context, { url });
+      const { fence } = await blocked.tells("held");
+      const next = await contend(context, await openStore(url));
+      const { reason, atNs } = await blocked.tells("lost");
+      expect(reason).toBe("expired");
+      expect(next.atNs).toBeGreaterThan(BigInt(String(atNs)));
+      expect(next.lease.fence).toBeGreaterThan(BigInt(String(fence)));
+      expect(await blocked.tells("released")).toMatchObject({ held: false });
+      const events = blocked.told.map(({ event }) => event);
+      expect(events).toEqual(["held", "aborted", "lost", "unblocked", "turned", "releasing", "released"]);
+    },
+  );
 
-  test.skipIf(!canRunRedis())("keeps it through the death of the thread, by the next thread", async () => {
-    const url = redisUrl(3);
-    const blocked = start({ url, threadUrl: url, byModule: true, dies: true });
-    expect(await blocked.tells("warning")).toMatchObject({ code: "THREAD_FAILED" });
-    expect(await blocked.tells("revived")).toMatchObject({ starts: 2 });
-    expect(await blocked.tells("unblocked")).toMatchObject({ held: true });
-    expect(await blocked.tells("released")).toMatchObject({ held: true });
-  });
+  test.skipIf(!canRunRedis())(
+    "keeps it through the death of the thread, by the next thread",
+    async (context) => {
+      const url = redisUrl(3);
+      const blocked = start(context, { url, threadUrl: url, byModule: true, dies: true });
+      expect(await blocked.tells("warning")).toMatchObject({ code: "THREAD_FAILED" });
+      expect(await blocked.tells("revived")).toMatchObject({ starts: 2 });
+      expect(await blocked.tells("unblocked")).toMatchObject({ held: true });
+      expect(await blocked.tells("released")).toMatchObject({ held: true });
+    },
+  );
 });
 
 describe.concurrent("a body without end", { timeout: 60_000 }, () => {
-  test.skipIf(!canRunRedis()).each([
+  test.skipIf(!canRunRedis()).for([
     ["maxBlockedMs", 4, { maxBlockedMs: 4_000 }, "blocked"],
     ["maxHoldMs", 5, { maxHoldMs: 4_000 }, "max-hold"],
-  ])("loses its lease at %s, and the next holder has a higher fence", async (_, database, limits, reason) => {
-    const url = redisUrl(database);
-    const blocked = start({ url, threadUrl: url, end: "loop", ...limits });
-    const { fence } = await blocked.tells("held");
-    const next = await contend(await openStore(url));
-    expect(next.lease.fence).toBeGreaterThan(BigInt(String(fence)));
-    expect(await blocked.tells("lost")).toMatchObject({ reason });
-    expect(blocked.process.exitCode).toBeNull();
-  });
+  ] as const)(
+    "loses its lease at %s, and the next holder has a higher fence",
+    async ([, database, limits, reason], context) => {
+      const url = redisUrl(database);
+      const blocked = start(context, { url, threadUrl: url, end: "loop", ...limits });
+      const { fence } = await blocked.tells("held");
+      const next = await contend(context, await openStore(url));
+      expect(next.lease.fence).toBeGreaterThan(BigInt(String(fence)));
+      expect(await blocked.tells("lost")).toMatchObject({ reason });
+      expect(blocked.process.exitCode).toBeNull();
+    },
+  );
 });
 
 describe.concurrent("the thread", { timeout: 60_000 }, () => {
-  test.skipIf(!canRunRedis())("does not keep a process alive that has nothing else to do", async () => {
-    const blocked = start({ url: "memory:", threadUrl: redisUrl(6), blockMs: 500, end: "leave" });
-    await blocked.tells("leaving");
-    expect(await blocked.ended).toEqual([0, null]);
-  });
+  test.skipIf(!canRunRedis())(
+    "does not keep a process alive that has nothing else to do",
+    async (context) => {
+      const blocked = start(context, { url: "memory:", threadUrl: redisUrl(6), blockMs: 500, end: "leave" });
+      await blocked.tells("leaving");
+      expect(await blocked.ended).toEqual([0, null]);
+    },
+  );
 
-  test.skipIf(!canRunRedis())("ends with its client, and so does its connection", async () => {
-    const blocked = start({ url: "memory:", threadUrl: redisUrl(7), blockMs: 1_000, end: "close" });
+  test.skipIf(!canRunRedis())("ends with its client, and so does its connection", async (context) => {
+    const blocked = start(context, { url: "memory:", threadUrl: redisUrl(7), blockMs: 1_000, end: "close" });
     await blocked.tells("closed");
     await until("nobody is connected to that database", async () => {
       return !String(await redis?.command("CLIENT", "LIST")).includes(" db=7 ");

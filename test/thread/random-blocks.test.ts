@@ -141,16 +141,20 @@ async function play(seed: number): Promise<{ covered: number; blocked: number; g
   return { covered, blocked, grants: mine.fences.length + rival.fences.length };
 }
 
-test("whatever is blocked, late or lost, nobody believes to hold what the store does not say", async () => {
-  const sums = { covered: 0, blocked: 0, grants: 0 };
-  for (let seed = 1; seed <= SEEDS; seed++) {
-    const { covered, blocked, grants } = await play(seed);
-    sums.covered += covered;
-    sums.blocked += blocked;
-    sums.grants += grants;
-  }
-  // Otherwise nothing was shown: leases were kept through long blocks, and endless ones were ended.
-  expect(sums.grants).toBeGreaterThan(5 * SEEDS);
-  expect(sums.covered).toBeGreaterThan(SEEDS / 4);
-  expect(sums.blocked).toBeGreaterThan(0);
-}, 60_000 + SEEDS * 1_000);
+test(
+  "whatever is blocked, late or lost, nobody believes to hold what the store does not say",
+  async () => {
+    const sums = { covered: 0, blocked: 0, grants: 0 };
+    for (let seed = 1; seed <= SEEDS; seed++) {
+      const { covered, blocked, grants } = await play(seed);
+      sums.covered += covered;
+      sums.blocked += blocked;
+      sums.grants += grants;
+    }
+    // Otherwise nothing was shown: leases were kept through long blocks, and endless ones were ended.
+    expect(sums.grants).toBeGreaterThan(5 * SEEDS);
+    expect(sums.covered).toBeGreaterThan(SEEDS / 4);
+    expect(sums.blocked).toBeGreaterThan(0);
+  },
+  60_000 + SEEDS * 1_000,
+);
