@@ -1,5 +1,6 @@
 import { HoldfastError, LeaseLostError } from "holdfast";
 import { describe, expect, test } from "vitest";
+import { claimRequest } from "../core/claim-request.ts";
 import { TTL_MS, TwoThreads } from "./two-threads.ts";
 
 /** A lease whose second heartbeat has shown that it knows the store, so that everything it says counts. */
@@ -217,10 +218,49 @@ describe("what crosses on the way", () => {
   test("an answer that comes after the deadline is not believed", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);
-    world.secondFaults = ({ verb }) => (verb === "renew" ? { afterMs: TTL_MS } : undefined);
-    await world.block(2 * TTL_MS);
+    // Sent after half a ttl, answered after the deadline, and proof for another while by then.
+    world.secondFaults = ({ verb }) => (verb === "renew" ? { afterMs: 1_700 } : undefined);
+    await world.block(3_400);
     expect(lease.held).toBe(false);
     expect(lease.state.lost).toBe("expired");
+  });
+
+  test("an answer proves the lease from when it was asked for, not from when it came", async () => {
+    const world = new TwoThreads();
+    const lease = await keptLease(world);
+    let renewals = 0;
+    world.secondFaults = () => (++renewals === 1 ? { afterMs: 1_000 } : { lose: "request", hang: true });
+    await world.block(4_300);
+    expect(lease.held).toBe(true);
+    await world.block(400);
+    expect(lease.held).toBe(false);
+    expect((await world.rival().inspect("k")).heldCount).toBe(0);
+  });
+
+  test("a late copy of the acquire that revives the claim under another fence is a loss", async () => {
+    const world = new TwoThreads();
+    const lease = await keptLease(world);
+    const { key, id, token } = lease;
+    await world.rival().forceRelease(key, id);
+    await world
+      .rival()
+      .mutex(key)
+      .run(() => {});
+    const copy = await world.backend.acquire(claimRequest(id, { key, token, ttlMs: TTL_MS }));
+    expect(copy).toMatchObject({ state: "held" });
+    await world.block(1_600);
+    expect(lease.state).toMatchObject({ held: false, lost: "gone" });
+    // Nobody wants what the copy made.
+    await world.advance(100);
+    expect((await world.rival().inspect(key)).heldCount).toBe(0);
+  });
+
+  test("a lease that was left to somebody else is no longer renewed", async () => {
+    const world = new TwoThreads();
+    const lease = await keptLease(world);
+    lease.detach();
+    await world.block(2 * TTL_MS);
+    expect((await world.rival().inspect("k")).heldCount).toBe(0);
   });
 
   test("renewals that fail are repeated until the deadline", async () => {
