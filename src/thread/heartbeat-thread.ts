@@ -55,7 +55,7 @@ export function heartbeatThread(options: HeartbeatThreadOptions): HeartbeatThrea
     );
   }
   if (!Array.isArray(execArgv) || execArgv.some((word) => typeof word !== "string")) {
-    throw invalid('execArgv must be a list of strings, such as ["--import", "tsx"].');
+    throw invalid('execArgv must be a list of strings, such as ["--import=tsx"].');
   }
   return {
     start({ clock, clockDrift, requestTimeoutMs, onWarning }) {
