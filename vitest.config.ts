@@ -20,6 +20,7 @@ export default defineConfig({
       { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
       { find: /^holdfast\/remote$/, replacement: here("./src/stores/remote/index.ts") },
       { find: /^holdfast\/server$/, replacement: here("./src/server/index.ts") },
+      { find: /^holdfast\/thread$/, replacement: here("./src/thread/index.ts") },
       { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
       { find: /^holdfast\/fastify$/, replacement: here("./src/fastify/index.ts") },
       { find: /^holdfast\/nestjs$/, replacement: here("./src/nestjs/index.ts") },

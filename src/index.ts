@@ -51,6 +51,7 @@ export {
   type GrantedEvent,
   type GrantListener,
   type GrantRef,
+  type HeartbeatThread,
   type HeldAnswer,
   HoldfastError,
   type HoldfastEvents,

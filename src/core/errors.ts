@@ -88,6 +88,8 @@ export type LossReason =
   | "taken-over"
   /** The lease was held for `maxHoldMs`. */
   | "max-hold"
+  /** The event loop stood still for the `maxBlockedMs` of the heartbeat's thread. */
+  | "blocked"
   /** The lease object was garbage-collected without having been released. */
   | "abandoned"
   /** The client was closed. */
@@ -98,6 +100,7 @@ const lossTexts: Record<LossReason, string> = {
   gone: "the store no longer knows it (it expired there, or was released by force)",
   "taken-over": "another call with the same id has taken it over",
   "max-hold": "it was held for maxHoldMs",
+  blocked: "the event loop stood still for maxBlockedMs",
   abandoned: "it was garbage-collected without having been released",
   closed: "the client was closed",
 };

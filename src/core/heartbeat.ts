@@ -16,6 +16,7 @@ import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
 import { Report } from "./report.ts";
+import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
@@ -36,6 +37,8 @@ export class Heartbeat {
   readonly store: Store;
   readonly clock: Clock;
   readonly settings: ClientSettings;
+  /** Looks after held claims when this one does not get to them. */
+  readonly standby: StandbyHeartbeat | undefined;
   /** Who this client is to the store: unique, and telling for people. */
   readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
   readonly report: Report;
@@ -66,6 +69,7 @@ export class Heartbeat {
     this.settings = settings;
     this.report = new Report(store.name, this.owner, settings);
     this.stats = this.report.stats;
+    this.standby = settings.thread?.start(settings);
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
@@ -178,6 +182,7 @@ export class Heartbeat {
     this.#unsubscribe();
     this.#timer?.cancel();
     this.#timer = undefined;
+    await this.standby?.close();
     if (this.settings.closeStore) await this.store.close();
   }
 

@@ -73,13 +73,22 @@ export { describe } from "./record-view.ts";
 export type { RunOutcome, RunRecord } from "./run-note.ts";
 export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";
 export type { ScheduleOptions } from "./schedule-options.ts";
+export type {
+  HeartbeatThread,
+  KeptClaim,
+  StandbyHeartbeat,
+  StandbyLoss,
+  StandbyTerms,
+} from "./standby.ts";
 export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
+export { callStore, isSound } from "./store-calls.ts";
 export type { ScheduleBody, ScheduledRun } from "./tick-run.ts";
 export {
   bounds,
   checkBoolean,
   checkChoice,
+  checkDuration,
   checkInteger,
   checkKey,
   checkQuery,

@@ -29,6 +29,7 @@ import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
 import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
+import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -127,6 +128,8 @@ export class LiveClaim {
   #attemptIsHeartbeat = false;
   /** When the latest request was sent that has been answered. */
   #heardOfMs = 0;
+  /** What another thread finds out about the lease, where one looks after it too. */
+  #kept: KeptClaim | undefined;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -337,10 +340,9 @@ export class LiveClaim {
         else this.#ask(nowMs);
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
-        else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
-        else if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
-        else this.#giveUpExtending(nowMs);
+        if (this.#expireIfOverdue(nowMs) !== "held") return;
+        if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
+        this.#giveUpExtending(nowMs);
         return;
       case "leaving":
         if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#outage());
@@ -544,6 +546,7 @@ export class LiveClaim {
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
+    this.#kept?.prove(this.#provenUntilMs);
     this.#keepHolding(sentMs);
     if (isNew) this.#heartbeat.report.granted(this, nowMs, again);
     else this.#heartbeat.report.renewed(this, this.#provenUntilMs - nowMs);
@@ -572,6 +575,26 @@ export class LiveClaim {
     this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+    if (this.#heartbeat.standby !== undefined && this.#settings.renew) this.#keep(this.#heartbeat.standby);
+  }
+
+  #keep(standby: StandbyHeartbeat): void {
+    const terms = {
+      ref: this.request,
+      fence: this.fence,
+      ttlMs: this.request.ttlMs,
+      provenUntilMs: this.#provenUntilMs,
+      holdUntilMs: this.#holdUntilMs,
+    };
+    this.#kept = standby.keep(terms, () => this.#expireIfOverdue(this.#heartbeat.wake()));
+  }
+
+  /** Takes in what another thread has found out, before anything is decided by what is known. */
+  #catchUp({ provenUntilMs, loss }: KeptClaim): void {
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
+    // The store may have a claim of ours for which nobody renews or releases any more: see `#supplanted`.
+    if (loss === "gone") this.#supplanted();
+    else if (loss !== undefined) this.#lose(loss);
   }
 
   /**
@@ -609,6 +632,7 @@ export class LiveClaim {
   }
 
   #expireIfOverdue(nowMs: number): Phase {
+    if (this.#phase === "held" && this.#kept !== undefined) this.#catchUp(this.#kept);
     if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
@@ -619,9 +643,10 @@ export class LiveClaim {
     this.#loss = loss;
     const tell = this.#heartbeat.report.losing(this, this.#phase === "held", loss);
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if ((reason === "expired" || reason === "max-hold") && !this.stays) this.#heartbeat.discard(this.request);
+    const isOver = reason === "expired" || reason === "max-hold" || reason === "blocked";
+    if (isOver && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
-    if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
+    if (this.#settings.reacquire && (reason === "expired" || reason === "gone" || reason === "blocked")) {
       this.#reacquire();
       this.#changed();
     } else {
@@ -739,7 +764,11 @@ export class LiveClaim {
   }
 
   #leavePhase(): void {
-    if (this.#phase === "held") this.#heartbeat.stats.held--;
+    if (this.#phase === "held") {
+      this.#heartbeat.stats.held--;
+      this.#kept?.drop();
+      this.#kept = undefined;
+    }
     if (this.#phase === "waiting") {
       this.#heartbeat.stats.waiting--;
       this.#heartbeat.expectNoGrant(this);
