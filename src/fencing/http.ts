@@ -38,7 +38,7 @@ export type ExpressFence<R> = (
 ) => void;
 
 /**
- * For Express 4 and 5.
+ * For Express, and for handlers of node:http. Tested with Express 5.
  *
  * @example
  * app.put("/reports/:id", expressFence(gate), async (request, response) => { … });
@@ -80,7 +80,7 @@ export interface FastifyFenceReply {
 }
 
 /**
- * A hook for Fastify 4 and 5, as `preHandler` of a route or of a whole instance.
+ * A hook for Fastify (tested with 5), as `preHandler` of a route or of a whole instance.
  *
  * @example
  * app.put("/reports/:id", { preHandler: fastifyFence(gate) }, async (request) => { … });
@@ -107,7 +107,7 @@ export interface HonoFenceContext {
 }
 
 /**
- * For Hono 4.
+ * For Hono. Tested with version 4.
  *
  * @example
  * app.put("/reports/:id", honoFence(gate), async (context) => { … });

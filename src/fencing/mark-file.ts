@@ -55,14 +55,19 @@ export class MarkFile implements FenceMarks {
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
     });
-    this.#kept = await this.#reading;
-    return this.#kept;
+    return this.#reading;
   }
 
   async #read(): Promise<Map<string, bigint>> {
     try {
       this.#seen = await this.#look();
-      return this.#seen === "" ? new Map() : decode(await readFile(this.#path, "utf8"), this.#path);
+      const kept =
+        this.#seen === ""
+          ? new Map<string, bigint>()
+          : decode(await readFile(this.#path, "utf8"), this.#path);
+      // Before anybody is told: whoever came in between would read another copy, and its marks would be lost to this one.
+      this.#kept = kept;
+      return kept;
     } catch (error) {
       throw fileError(error, this.#path);
     }

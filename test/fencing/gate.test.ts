@@ -314,7 +314,7 @@ describe("a file of marks", () => {
   test("has every mark whose writer was let in, however its process is killed", async () => {
     const file = newFile();
     let highest = 0;
-    for (let round = 0; round < 5; round++) {
+    for (let round = 0; round < 3; round++) {
       const child = fork(fileURLToPath(new URL("./gate-process.ts", import.meta.url)), [file, `${highest}`], {
         execArgv: ["--import", "tsx"],
       });

@@ -96,6 +96,46 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: fenced writes", () => {
     }
   });
 
+  /** MongoDB may look for a document, and find that somebody else has made it when it wants to insert it: here it does. */
+  function overtaken(_id: string, by: bigint) {
+    let first = true;
+    return {
+      async updateOne(filter: never, update: never, options: never) {
+        if (first) {
+          first = false;
+          await reports.insertOne({ _id, body: "somebody else's", fence: by });
+          await reports.insertOne({ _id });
+        }
+        return reports.updateOne(filter, update, options);
+      },
+      findOne: (filter: never, options: never) => reports.findOne(filter, options),
+    };
+  }
+
+  test.each([
+    ["an older one", 4n],
+    ["the same holder", 5n],
+  ])("a document that %s made at the same moment is written all the same", async (_, by) => {
+    const id = randomUUID();
+    const collection = overtaken(id, by);
+    await fencedUpdateOne(collection, { _id: id }, { $set: { body: "a" } }, { fence: 5n }, { upsert: true });
+    expect(await bodyOf(id)).toBe("a");
+  });
+
+  test("a document that a newer one made at the same moment is not", async () => {
+    const id = randomUUID();
+    const collection = overtaken(id, 6n);
+    const refused = fencedUpdateOne(
+      collection,
+      { _id: id },
+      { $set: { body: "a" } },
+      { fence: 5n },
+      { upsert: true },
+    );
+    await expect(refused).rejects.toMatchObject({ ...stale, mark: 6n });
+    expect(await bodyOf(id)).toBe("somebody else's");
+  });
+
   test("another unique index of the caller's is the caller's own matter", async () => {
     const named = client.db("fencing").collection<{ _id: string; name: string }>("named");
     await named.createIndex({ name: 1 }, { unique: true });

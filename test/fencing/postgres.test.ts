@@ -198,6 +198,20 @@ describe.skipIf(!canRunPostgres())("postgres: fenced transactions", () => {
     expect((await pool.query("select * from billing.fences")).rows).toEqual([{ resource: "a", fence: "5" }]);
   });
 
+  test("a holder that is paused inside its transaction is ended by the server, and leaves nothing", async () => {
+    const [paused, next] = [await connect(), await connect()];
+    paused.on("error", () => {});
+    await paused.query("begin; set local idle_in_transaction_session_timeout = 200");
+    await fencePostgres(paused, { fence: 5n, key: "idle" });
+    await paused.query("insert into register (resource, value) values ('idle', 'paused')");
+    await next.query("begin");
+    // It waits for the other one's end, which comes by itself.
+    await fencePostgres(next, { fence: 6n, key: "idle" });
+    await next.query("commit");
+    expect(await outcome(paused.query("commit"))).not.toBe("committed");
+    expect((await pool.query("select * from register where resource = 'idle'")).rows).toEqual([]);
+  });
+
   test("a circle of waiting is broken by the server, and told as something to run again", async () => {
     const [first, second] = [await connect(), await connect()];
     for (const client of [first, second]) await client.query("begin; set local deadlock_timeout = 50");
