@@ -45,7 +45,7 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     const running = start(["run", key, ...TTL, ...store, ...options, "--", "sh", "-c", stubborn, "sh", file]);
     await until("the command runs", () => /^\d+\n/.test(running.stdout()));
     const child = Number(running.stdout());
-    atEnd(() => kill(child));
+    atEnd(() => kill(child, file));
     return { proxy, running, child, file };
   }
 
@@ -181,15 +181,16 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     );
     await until("it runs", () => /^\d+\n/.test(running.stdout()));
     const child = Number(running.stdout());
-    atEnd(() => kill(child));
+    atEnd(() => kill(child, file));
     running.kill("SIGKILL");
     await until("all of it is gone", () => !isRunning(child));
   });
 });
 
-function kill(pid: number): void {
+/** Ends what should be gone. Its number may be somebody else's by then, so it is recognised by the file that it writes. */
+function kill(pid: number, file: string): void {
   try {
-    process.kill(-pid, "SIGKILL");
+    if (readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(file)) process.kill(-pid, "SIGKILL");
   } catch {
     // It is gone, as it should be.
   }

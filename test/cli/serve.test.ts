@@ -94,7 +94,7 @@ describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
       "--",
       "sh",
       "-c",
-      "echo $HOLDFAST_FENCE; sleep 1",
+      "echo $HOLDFAST_FENCE; sleep 60",
     ]);
     await until("it holds the lock", () => holder.stdout() !== "");
     expect((await run(["run", "k", "--wait", "0", "--server", two.url, "--", "true"])).code).toBe(75);
