@@ -98,10 +98,11 @@ export class Report {
   }
 
   /** The same of a heartbeat that got no answer at all. It is noticed in the middle of a step, so it is told after that. */
-  renewalUnanswered(claim: LiveClaim, error: HoldfastError, leftMs: number): void {
+  renewalUnanswered(claim: LiveClaim, leftMs: number): void {
     this.stats.renewalFailures++;
     if (!channels["renewal-failed"].hasSubscribers) return;
-    const event = { claim: this.#claim(claim), leftMs, ...this.#trouble(error) };
+    // No error: there was none, and making one for each of a hundred thousand leases would take a second of an outage.
+    const event = { claim: this.#claim(claim), leftMs, code: "STORE_UNAVAILABLE", outage: true } as const;
     queueMicrotask(() => publish("renewal-failed", event));
   }
 

@@ -11,7 +11,7 @@ import { gate } from "../nestjs/gate.ts";
 async function start(options: HoldfastPluginOptions = { store: memoryStore() }) {
   const app = fastify();
   const passage = gate();
-  await app.register(holdfastPlugin, { graceMs: 200, ...options });
+  await app.register(holdfastPlugin, options);
   app.post<{ Params: { id: string } }>(
     "/accounts/:id",
     locked<{ Params: { id: string } }>(
