@@ -1,5 +1,5 @@
-/** `npm run check`: everything that is fast. Types, lint and format, and the test that keeps the tree tidy. */
-import { checkStyle, checkTypes, runVitest } from "./checks.js";
+/** `npm run check`: everything that is fast. Types, lint and format, the protocol, and the test that keeps the tree tidy. */
+import { checkProtocol, checkStyle, checkTypes, runVitest } from "./checks.js";
 import { checkNode, install, step } from "./steps.js";
 
 checkNode();
@@ -9,6 +9,7 @@ if (!(await install())) process.exit(1);
 const passed = [
   await checkTypes(),
   await checkStyle(),
+  await checkProtocol(),
   await step("tidy (vitest)", () => runVitest(["test/tidy.test.ts"])),
 ];
 process.exit(passed.every(Boolean) ? 0 : 1);

@@ -1,5 +1,5 @@
 /** The fast checks, which `npm run check` and `npm test` share. */
-import { runTool, step } from "./steps.js";
+import { runNode, runTool, step } from "./steps.js";
 
 export function checkTypes() {
   return step("types (tsc)", () => runTool("typescript", "bin/tsc", ["--noEmit", "-p", "tsconfig.json"]));
@@ -7,6 +7,11 @@ export function checkTypes() {
 
 export function checkStyle() {
   return step("lint and format (biome)", () => runTool("@biomejs/biome", "bin/biome", ["ci", "."]));
+}
+
+/** The .proto files: lint, format, what would break clients, and what is made from them. */
+export function checkProtocol() {
+  return step("protocol (buf)", () => runNode(["scripts/protocol.js", "--check"]));
 }
 
 /** Runs vitest with arguments of its own. Resolves to its exit code. */

@@ -1,39 +1,21 @@
 /**
  * `npm run protocol`: makes what follows from the .proto files, the code in src/protocol/gen and the reference in
- * docs/protocol.md. With `--check` it writes nothing, and fails where something is out of date or not as it should be.
+ * docs/protocol.md. With `--check` it writes nothing, and fails where something is out of date or not as it should be. With
+ * `--release` it also takes the files as they are for what clients have from now on, which no later change may break.
  */
-import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { delimiter, join, relative } from "node:path";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createFileRegistry, fromBinary } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { baseline, buf, checkBreaking } from "./buf.js";
 import { referenceOf } from "./protocol-reference.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const bin = join(root, "node_modules", ".bin");
 const generated = join(root, "src", "protocol", "gen");
 const page = join(root, "docs", "protocol.md");
 const MARKER = "<!-- From here on written by npm run protocol. -->";
-
-function buf(args, options = {}) {
-  const program = createRequire(import.meta.url).resolve("@bufbuild/buf/bin/buf");
-  const env = {
-    ...process.env,
-    PATH: `${bin}${delimiter}${process.env.PATH}`,
-    BUF_CACHE_DIR: join(tmpdir(), "holdfast-buf"),
-  };
-  const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], {
-    cwd: root,
-    env,
-    maxBuffer: 1e8,
-    ...options,
-  });
-  if (status !== 0) throw new Error(`buf ${args.join(" ")} failed:\n${stderr}${stdout}`);
-  return stdout;
-}
 
 /** Every file below a folder, with its text. */
 function filesBelow(folder) {
@@ -61,21 +43,13 @@ function pageText() {
   return `${written}${MARKER}\n\n${referenceOf(createFileRegistry(set), set)}`;
 }
 
-/** The commit in which the protocol was first there: nothing that a client of then relies upon may change. */
-function firstCommit() {
-  const git = ["log", "--diff-filter=A", "--format=%H", "--", "proto/holdfast/v1/session.proto"];
-  const { status, stdout } = spawnSync("git", git, { cwd: root, encoding: "utf8" });
-  return status === 0 ? stdout.trim().split("\n").at(-1) : undefined;
-}
-
 function check() {
   const problems = [];
   const folder = mkdtempSync(join(tmpdir(), "holdfast-protocol-"));
   try {
     buf(["lint"]);
     buf(["format", "--diff", "--exit-code"]);
-    const first = firstCommit();
-    if (first) buf(["breaking", "--against", `.git#ref=${first}`]);
+    checkBreaking();
     buf(["generate", "-o", folder]);
     const fresh = filesBelow(join(folder, "src", "protocol", "gen"));
     for (const name of differences(fresh, filesBelow(generated)))
@@ -97,3 +71,5 @@ rmSync(generated, { recursive: true, force: true });
 buf(["format", "-w"]);
 buf(["generate"]);
 writeFileSync(page, pageText());
+checkBreaking();
+if (process.argv.includes("--release")) buf(["build", "--exclude-source-info", "-o", baseline]);

@@ -97,6 +97,8 @@ describe("the bench command", () => {
     for (const other of ["unary gRPC by grpc-js", "unary gRPC by Connect"])
       expect(stdout).toContain(`by ${other} |`);
     expect(stdout).toMatch(/99th percentile \| [\d.]+ ms/);
+    expect(stdout).toMatch(/not served in the order in which they came \| 0 \|/);
+    expect(stdout).toMatch(/clients, a lease each, ttl [\d.]+ s: leases lost \| 0 \|/);
     expect(stdout).toMatch(/processor time of a cycle, \d+ callers: the server \| [\d.]+ µs/);
     expect(stdout).not.toContain("NaN");
   }, 180_000);

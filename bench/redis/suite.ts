@@ -1,5 +1,6 @@
 /** The Redis store side by side with other libraries over Redis, and with the commands that they are made of. */
 import { startRedis } from "../../test/engines/redis.ts";
+import { Child } from "../child.ts";
 import { linePlot } from "../plot.ts";
 import { type Row, whole } from "../report.ts";
 import { spreadOf } from "../statistics.ts";
@@ -7,12 +8,14 @@ import type { Suite } from "../suite.ts";
 import type { ContenderName } from "./contenders.ts";
 import { type CrowdSizes, measureCrowd } from "./crowd.ts";
 import { type Contest, type HotKeySizes, measureHotKey } from "./hot-key.ts";
+import type { Network } from "./network-process.ts";
 import { crowdRows, fastest, hotKeyRows, latencyRow, renewalsRow, speedRow, waitersRow } from "./rows.ts";
 import { measureRenewals, measureWaiters, type RenewalsSizes, type WaitersSizes } from "./server-load.ts";
 import { measureThroughput, quantileOf, type Speeds, type ThroughputSizes } from "./throughput.ts";
 
 interface Sizes {
   readonly alone: ThroughputSizes;
+  readonly faraway: ThroughputSizes;
   readonly many: ThroughputSizes;
   /** The points of the plot between 1 and `callers`. */
   readonly curve: ThroughputSizes;
@@ -26,7 +29,8 @@ interface Sizes {
 
 const full: Sizes = {
   alone: { cycles: 1_000, rounds: 15 },
-  many: { cycles: 10_000, rounds: 15 },
+  faraway: { cycles: 200, rounds: 9 },
+  many: { cycles: 20_000, rounds: 11 },
   curve: { cycles: 3_000, rounds: 3 },
   curveCallers: [1, 3, 10, 30, 100, 300],
   callers: 100,
@@ -39,6 +43,7 @@ const full: Sizes = {
 
 const small: Sizes = {
   alone: { cycles: 20, rounds: 2 },
+  faraway: { cycles: 5, rounds: 2 },
   many: { cycles: 100, rounds: 2 },
   curve: { cycles: 20, rounds: 1 },
   curveCallers: [1, 10],
@@ -67,6 +72,8 @@ export const redisSuite: Suite = {
     try {
       progress("One caller …");
       const alone = await measureThroughput(port, overBoth, 1, sizes.alone);
+      progress("One caller, over a network …");
+      const faraway = await measureFaraway(port, sizes.faraway);
       progress("Many callers …");
       const many = await measureThroughput(port, overIoRedis, sizes.callers, sizes.many);
       progress("From few callers to many …");
@@ -88,7 +95,8 @@ export const redisSuite: Suite = {
         method: methodOf(sizes),
         plots: [throughputPlot(curve), waitsPlot(sizes.hotKey, contests)],
         rows: [
-          ...aloneRows(alone),
+          ...aloneRows("one caller", alone),
+          ...aloneRows(`one caller, a network of ${NETWORK_MS} ms there and back`, faraway),
           ...manyRows(sizes.callers, many),
           ...hotKeyRows(sizes.hotKey, contests),
           waitersRow(sizes.waiters, waiting),
@@ -103,8 +111,25 @@ export const redisSuite: Suite = {
   },
 };
 
-function aloneRows(speeds: Speeds): Row[] {
-  const what = "acquire and release, one caller";
+/** A message takes as long as between two machines that are not next to each other. */
+const NETWORK_MS = 1;
+
+async function measureFaraway(port: number, sizes: ThroughputSizes): Promise<Speeds> {
+  const network = new Child<Network>(new URL("network-process.ts", import.meta.url));
+  try {
+    return await measureThroughput(
+      await network.call("open", { port, delayMs: NETWORK_MS }),
+      overBoth,
+      1,
+      sizes,
+    );
+  } finally {
+    network.stop();
+  }
+}
+
+function aloneRows(who: string, speeds: Speeds): Row[] {
+  const what = `acquire and release, ${who}`;
   const target = { atLeast: 0.95 };
   return [
     speedRow(`${what}, ioredis`, speeds, "Holdfast", "raw ioredis", target),
@@ -166,6 +191,7 @@ function methodOf({ alone, many, hotKey, waiters, renewals, crowd }: Sizes): str
     `Everybody takes a turn in each round of ${whole(alone.cycles)} cycles (one caller) or ${whole(many.cycles)} (many callers), ` +
       `${many.rounds} rounds after a warm-up, and each round is divided by its neighbour: what disturbs the machine disturbs both. ` +
       "Ratios of speeds are Holdfast's by the other's; ratios of latencies and costs are the other way round.",
+    `The network is a proxy in a process of its own that holds every reply back for ${NETWORK_MS} ms or a little more.`,
     `The hot key is wanted by processes of their own, all the time, for ${hotKey.durationMs / 1_000} s, ${hotKey.rounds} times. The wait of a fair ` +
       "queue is the number of workers times the hold as it was measured and a PING's round trip on the idle server. Waits that " +
       "the end cut short count with what they had come to. The other libraries try as often as they do by default, without end. " +

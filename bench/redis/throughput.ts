@@ -18,7 +18,7 @@ export interface ThroughputSizes {
 }
 
 /** Rounds before the counted ones. */
-const WARM_UP_ROUNDS = 2;
+const WARM_UP_ROUNDS = 4;
 
 /** Everybody takes a turn in each round: A B C A B C … */
 export async function measureThroughput(

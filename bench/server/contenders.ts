@@ -20,7 +20,8 @@ interface Address {
 
 export const remoteContenders: Readonly<Record<RemoteName, (server: Address) => Promise<Contender>>> = {
   Holdfast: async ({ url }) => {
-    const locks = createLocks(remoteStore(url));
+    // A machine that is too busy shows as latency, not as an outage.
+    const locks = createLocks(remoteStore(url), { requestTimeoutMs: 60_000 });
     return {
       async acquire(key) {
         const lease = await locks.mutex(key, { ttlMs: TTL_MS }).acquire();

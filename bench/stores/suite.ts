@@ -1,7 +1,7 @@
 /** Every store side by side with what people use on the same database without a library. */
 import { createLocks, type Locks, type Store } from "holdfast";
 import { perSecond, type Row, type Target, whole } from "../report.ts";
-import { alternate, timed } from "../rounds.ts";
+import { alternate } from "../rounds.ts";
 import { ratioOf, spreadOf } from "../statistics.ts";
 import type { Suite } from "../suite.ts";
 import type { OpenContender, Peer, StoreContender } from "./contender.ts";
@@ -15,7 +15,7 @@ import { postgres } from "./postgres.ts";
 interface Sizes {
   readonly alone: number;
   readonly callers: number;
-  readonly cycles: number;
+  readonly roundMs: number;
   readonly rounds: number;
   readonly held: number;
   readonly hotKey: HotKeySizes;
@@ -24,8 +24,8 @@ interface Sizes {
 const full: Sizes = {
   alone: 200,
   callers: 100,
-  cycles: 1_000,
-  rounds: 5,
+  roundMs: 500,
+  rounds: 9,
   held: 10_000,
   hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 5_000 },
 };
@@ -33,7 +33,7 @@ const full: Sizes = {
 const small: Sizes = {
   alone: 5,
   callers: 10,
-  cycles: 20,
+  roundMs: 20,
   rounds: 1,
   held: 100,
   hotKey: { processes: 2, workers: 2, holdMs: 2, durationMs: 500 },
@@ -119,10 +119,12 @@ async function speedRow(
   peer: Peer,
   sizes: Sizes,
 ): Promise<Row> {
-  const { callers, cycles, rounds } = sizes;
-  const ours = () => timed(cycles, () => cycleMany(callers, cycles, acquireFrom(locks)));
-  const theirs = () => timed(cycles, () => cycleMany(callers, cycles, peer));
-  const pair = await alternate(ours, theirs, rounds);
+  const { callers, roundMs, rounds } = sizes;
+  const pair = await alternate(
+    () => cycleFor(roundMs, callers, acquireFrom(locks)),
+    () => cycleFor(roundMs, callers, peer),
+    rounds,
+  );
   return {
     what: `${name}: acquire and release, ${callers} callers on keys of their own`,
     figure: perSecond(spreadOf(pair.ours).median),
@@ -132,13 +134,13 @@ async function speedRow(
   };
 }
 
-/** For the file store, which is to be quick by itself, with more cycles than its peer has patience for. */
+/** For the file store, which is to be quick by itself. */
 async function throughputRows(name: string, locks: Locks, sizes: Sizes): Promise<Row[]> {
   if (name !== "file") return [];
-  const { callers, cycles, rounds } = sizes;
+  const { callers, roundMs, rounds } = sizes;
   const costs: number[] = [];
   for (let round = -1; round < rounds; round++) {
-    const cost = await timed(20 * cycles, () => cycleMany(callers, 20 * cycles, acquireFrom(locks)));
+    const cost = await cycleFor(roundMs, callers, acquireFrom(locks));
     if (round >= 0) costs.push(cost);
   }
   const perSecondOf = (ns: number) => 1e9 / ns;
@@ -182,19 +184,25 @@ function acquireFrom(locks: Locks): Acquire {
   };
 }
 
-async function cycleMany(callers: number, cycles: number, acquire: Acquire): Promise<void> {
-  const each = Math.ceil(cycles / callers);
+/** One round: what a cycle takes, callers side by side, in nanoseconds. By time, as speeds differ by a factor of a hundred. */
+async function cycleFor(roundMs: number, callers: number, acquire: Acquire): Promise<number> {
+  const startMs = performance.now();
+  let cycles = 0;
   async function call(caller: number): Promise<void> {
-    for (let cycle = 0; cycle < each; cycle++) await (await acquire(`bench:${caller}`))();
+    do {
+      await (await acquire(`bench:${caller}`))();
+      cycles++;
+    } while (performance.now() - startMs < roundMs);
   }
   await Promise.all(Array.from({ length: callers }, (_, caller) => call(caller)));
+  return ((performance.now() - startMs) * 1e6) / cycles;
 }
 
-function methodOf({ callers, cycles, rounds, hotKey }: Sizes): string[] {
+function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
   return [
     "Every engine is started for this alone, on the same machine, and writes to its disk before it answers, as the store promises. " +
       "MongoDB stands for whatever `test/engines/mongodb.ts` has found: without a `mongod` it is a stand-in in Java.",
-    `Speeds are of rounds of ${whole(cycles)} cycles by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
+    `Speeds are of rounds of ${roundMs} ms by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
       "Peers neither queue nor fence nor renew, and some of them write nothing.",
     `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, and held for ${hotKey.holdMs} ms. ` +
       "The wait of a fair queue is the number of workers times the hold as it was measured and a round trip, for which half an " +

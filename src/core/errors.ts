@@ -27,7 +27,9 @@ export type ErrorCode =
   /** The store does not permit this caller to do that. */
   | "UNAUTHORIZED"
   /** The client or the store was closed. */
-  | "CLOSED";
+  | "CLOSED"
+  /** Storage has seen a newer fence than the one that this write came with. */
+  | "STALE_FENCE";
 
 export interface ErrorDetails {
   /** The key that the failed call was about. */
@@ -86,6 +88,8 @@ export type LossReason =
   | "taken-over"
   /** The lease was held for `maxHoldMs`. */
   | "max-hold"
+  /** The event loop stood still for the `maxBlockedMs` of the heartbeat's thread. */
+  | "blocked"
   /** The lease object was garbage-collected without having been released. */
   | "abandoned"
   /** The client was closed. */
@@ -96,6 +100,7 @@ const lossTexts: Record<LossReason, string> = {
   gone: "the store no longer knows it (it expired there, or was released by force)",
   "taken-over": "another call with the same id has taken it over",
   "max-hold": "it was held for maxHoldMs",
+  blocked: "the event loop stood still for maxBlockedMs",
   abandoned: "it was garbage-collected without having been released",
   closed: "the client was closed",
 };

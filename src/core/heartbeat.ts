@@ -16,6 +16,7 @@ import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings } from "./options.ts";
 import { Report } from "./report.ts";
+import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
@@ -36,6 +37,8 @@ export class Heartbeat {
   readonly store: Store;
   readonly clock: Clock;
   readonly settings: ClientSettings;
+  /** Looks after held claims when this one does not get to them. */
+  readonly standby: StandbyHeartbeat | undefined;
   /** Who this client is to the store: unique, and telling for people. */
   readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
   readonly report: Report;
@@ -49,6 +52,8 @@ export class Heartbeat {
   readonly #reserved = new Set<string>();
   readonly #background = new Set<Promise<unknown>>();
   readonly #unsubscribe: Unsubscribe;
+  /** What has to know at once that nothing new may begin. */
+  readonly #onClosing = new Set<() => void>();
   #discards: ClaimRef[] = [];
   #pending = 0;
   #closed: Promise<void> | undefined;
@@ -64,6 +69,7 @@ export class Heartbeat {
     this.settings = settings;
     this.report = new Report(store.name, this.owner, settings);
     this.stats = this.report.stats;
+    this.standby = settings.thread?.start(settings);
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
@@ -156,8 +162,17 @@ export class Heartbeat {
   close(graceMs: number): Promise<void> {
     this.#graceUntilMs = Math.min(this.#graceUntilMs, this.clock.monotonicMs() + graceMs);
     this.#idle?.resolve();
-    this.#closed ??= this.#close();
+    if (this.#closed === undefined) {
+      this.#closed = this.#close();
+      for (const listener of [...this.#onClosing]) listener();
+    }
     return this.#closed;
+  }
+
+  /** Calls back when closing begins, before open work is given its grace. */
+  onClosing(listener: () => void): Unsubscribe {
+    this.#onClosing.add(listener);
+    return () => void this.#onClosing.delete(listener);
   }
 
   async #close(): Promise<void> {
@@ -167,6 +182,7 @@ export class Heartbeat {
     this.#unsubscribe();
     this.#timer?.cancel();
     this.#timer = undefined;
+    await this.standby?.close();
     if (this.settings.closeStore) await this.store.close();
   }
 

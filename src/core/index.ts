@@ -1,4 +1,12 @@
 export * from "./clock.ts";
+export type {
+  Election,
+  ElectionOptions,
+  ElectionStatus,
+  LeadBody,
+  LeadOptions,
+  Term,
+} from "./election.ts";
 export * from "./errors.ts";
 export {
   type AcquireEvent,
@@ -29,11 +37,13 @@ export {
 } from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 export { IdIndex } from "./id-index.ts";
+export type { Leader, LeaderView, ObserveOptions } from "./leader-watch.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
 export type { LeaseState } from "./live-claim.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";
 export { LeaseGroup, type LockGroup } from "./lock-group.ts";
 export { type CloseOptions, createLocks, type ListOptions, type Locks } from "./locks.ts";
+export type { Once, OnceOptions } from "./once.ts";
 export {
   type AcquireOptions,
   checkKeyLabel,
@@ -60,13 +70,27 @@ export {
 export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
+export type { RunOutcome, RunRecord } from "./run-note.ts";
+export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";
+export type { ScheduleOptions } from "./schedule-options.ts";
+export type {
+  HeartbeatThread,
+  KeptClaim,
+  StandbyHeartbeat,
+  StandbyLoss,
+  StandbyTerms,
+} from "./standby.ts";
 export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
+export { callStore, isSound } from "./store-calls.ts";
+export type { ScheduleBody, ScheduledRun } from "./tick-run.ts";
 export {
   bounds,
   checkBoolean,
   checkChoice,
+  checkDuration,
   checkInteger,
+  checkKey,
   checkQuery,
   checkRenewRef,
   checkRequest,

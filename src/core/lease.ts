@@ -95,6 +95,11 @@ export class Lease implements AsyncDisposable {
     this.#claim.detach();
   }
 
+  /** @internal Only `release` ends the claim before its time: neither closing the client does, nor that it is lost here. */
+  stay(): void {
+    this.#claim.stays = true;
+  }
+
   /**
    * The present state, then every change: renewed, lost, won again, released. Ends when nothing can change any more.
    * Any number of watchers go at their own pace; one that is slow misses states in between, never the last.

@@ -8,7 +8,8 @@
  *   machine's monotonic clock. The store cannot give the key to anybody else before that. Past it the lease is lost,
  *   for good, whatever answer comes later.
  * - A pushed grant proves it as well, until the end of the claim's life as the latest waiting answer told it, if its fence
- *   is above the one that came with that answer: then the grant was made after it. See docs/decisions/0007.
+ *   is above the one that came with that answer: then the grant was made after it. Not where the application chose the id,
+ *   which another call may share. See docs/decisions/0007.
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
@@ -28,6 +29,7 @@ import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
 import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
+import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
   AcquireAnswer,
   ClaimRef,
@@ -100,6 +102,8 @@ export class LiveClaim {
   idNext: this | undefined = undefined;
   /** Told when the claim has to wait. */
   onWaiting: ((key: string) => void) | undefined = undefined;
+  /** Whether the claim stays in the store until its ttl is over, also when time is up here or the client closes. */
+  stays = false;
   /** What stands for this claim in events, once there was one that somebody listened to. */
   subject: EventClaim | undefined = undefined;
   /** When the latest acquire request was sent. Answers to older heartbeats are out of date. */
@@ -124,6 +128,8 @@ export class LiveClaim {
   #attemptIsHeartbeat = false;
   /** When the latest request was sent that has been answered. */
   #heardOfMs = 0;
+  /** What another thread finds out about the lease, where one looks after it too. */
+  #kept: KeptClaim | undefined;
   /** Since when the store has owed an answer, and how often it was asked since. */
   #unansweredSinceMs = NEVER;
   #attempts = 0;
@@ -298,6 +304,14 @@ export class LiveClaim {
       const loss = new LeaseLostError(this.request.key, "closed");
       this.#loss = loss;
       const tell = this.#heartbeat.report.losing(this, this.#phase === "held", loss);
+      if (this.stays) {
+        this.#extensions?.end(loss);
+        this.#detached = true;
+        this.#end();
+        this.#controller?.abort(loss);
+        tell();
+        return;
+      }
       // As long as for any other release: that of thousands at once takes a busy store more than a moment.
       void this.#depart(this.#now(), this.#heartbeat.settings.requestTimeoutMs);
       this.#controller?.abort(loss);
@@ -326,10 +340,9 @@ export class LiveClaim {
         else this.#ask(nowMs);
         return;
       case "held":
-        if (nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
-        else if (nowMs >= this.#holdUntilMs) this.#lose("max-hold");
-        else if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
-        else this.#giveUpExtending(nowMs);
+        if (this.#expireIfOverdue(nowMs) !== "held") return;
+        if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
+        this.#giveUpExtending(nowMs);
         return;
       case "leaving":
         if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#outage());
@@ -352,9 +365,11 @@ export class LiveClaim {
 
   /**
    * A grant was pushed. Whether that makes it held: not when it may be an old one, or little is left of the claim's life,
-   * so that it needs a heartbeat at once anyway.
+   * so that it needs a heartbeat at once anyway. Nor with an id that the application chose: an earlier call may have used
+   * it too, and a late request of that one may have taken the claim over, which alone a heartbeat with our token tells.
    */
   pushed(fence: bigint | undefined, nowMs: number): boolean {
+    if (this.#namedByCaller) return false;
     if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
     if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
     const again = this.#everHeld;
@@ -531,6 +546,7 @@ export class LiveClaim {
     // Answers may come in any order, and each is proof by itself.
     this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
     this.#extensions?.prove(this.#provenUntilMs, sentMs, ref.ttlMs ?? 0);
+    this.#kept?.prove(this.#provenUntilMs);
     this.#keepHolding(sentMs);
     if (isNew) this.#heartbeat.report.granted(this, nowMs, again);
     else this.#heartbeat.report.renewed(this, this.#provenUntilMs - nowMs);
@@ -559,6 +575,26 @@ export class LiveClaim {
     this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+    if (this.#heartbeat.standby !== undefined && this.#settings.renew) this.#keep(this.#heartbeat.standby);
+  }
+
+  #keep(standby: StandbyHeartbeat): void {
+    const terms = {
+      ref: this.request,
+      fence: this.fence,
+      ttlMs: this.request.ttlMs,
+      provenUntilMs: this.#provenUntilMs,
+      holdUntilMs: this.#holdUntilMs,
+    };
+    this.#kept = standby.keep(terms, () => this.#expireIfOverdue(this.#heartbeat.wake()));
+  }
+
+  /** Takes in what another thread has found out, before anything is decided by what is known. */
+  #catchUp({ provenUntilMs, loss }: KeptClaim): void {
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
+    // The store may have a claim of ours for which nobody renews or releases any more: see `#supplanted`.
+    if (loss === "gone") this.#supplanted();
+    else if (loss !== undefined) this.#lose(loss);
   }
 
   /**
@@ -596,6 +632,7 @@ export class LiveClaim {
   }
 
   #expireIfOverdue(nowMs: number): Phase {
+    if (this.#phase === "held" && this.#kept !== undefined) this.#catchUp(this.#kept);
     if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
     else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
     return this.#phase;
@@ -606,9 +643,10 @@ export class LiveClaim {
     this.#loss = loss;
     const tell = this.#heartbeat.report.losing(this, this.#phase === "held", loss);
     // We no longer act on this claim, so nobody should have to wait for it to expire.
-    if (reason === "expired" || reason === "max-hold") this.#heartbeat.discard(this.request);
+    const isOver = reason === "expired" || reason === "max-hold" || reason === "blocked";
+    if (isOver && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
-    if (this.#settings.reacquire && (reason === "expired" || reason === "gone")) {
+    if (this.#settings.reacquire && (reason === "expired" || reason === "gone" || reason === "blocked")) {
       this.#reacquire();
       this.#changed();
     } else {
@@ -670,10 +708,12 @@ export class LiveClaim {
     this.#giveUpMs = nowMs + patienceMs;
     this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
-    this.#departure = { ...deferred<boolean>(), wasHeld };
+    const { promise, resolve, reject } = deferred<boolean>();
+    // Named one by one: spread out, they would cost a third of a whole lock cycle.
+    this.#departure = { promise, resolve, reject, wasHeld };
     this.#sendRelease(nowMs);
     this.#changed();
-    return this.#departure.promise;
+    return promise;
   }
 
   #sendRelease(nowMs: number): void {
@@ -723,7 +763,11 @@ export class LiveClaim {
   }
 
   #leavePhase(): void {
-    if (this.#phase === "held") this.#heartbeat.stats.held--;
+    if (this.#phase === "held") {
+      this.#heartbeat.stats.held--;
+      this.#kept?.drop();
+      this.#kept = undefined;
+    }
     if (this.#phase === "waiting") {
       this.#heartbeat.stats.waiting--;
       this.#heartbeat.expectNoGrant(this);

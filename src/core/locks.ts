@@ -1,8 +1,10 @@
 import { closedError } from "./claim-errors.ts";
+import { type Election, type ElectionOptions, LockElection } from "./election.ts";
 import { HoldfastError } from "./errors.ts";
 import { Heartbeat } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
+import { type Once, type OnceOptions, WindowedOnce } from "./once.ts";
 import {
   areAlike,
   type LockOptions,
@@ -10,9 +12,22 @@ import {
   resolveLockOptions,
   resolveLocksOptions,
 } from "./options.ts";
+import { CronSchedule, type Schedule } from "./schedule.ts";
+import { checkScheduleName, type ScheduleOptions } from "./schedule-options.ts";
 import { type LocksStats, snapshotOf } from "./stats.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
-import { bounds, checkDuration, checkId, checkInteger, checkKey, checkPrefix } from "./validation.ts";
+import type { ScheduleBody } from "./tick-run.ts";
+import {
+  bounds,
+  checkChoice,
+  checkDuration,
+  checkId,
+  checkInteger,
+  checkKey,
+  checkPrefix,
+  checkTtl,
+  invalid,
+} from "./validation.ts";
 
 export interface ListOptions {
   /** Only keys that begin with this. Default: all. */
@@ -44,6 +59,15 @@ export interface Locks extends AsyncDisposable {
   semaphore(key: string, limit: number, options?: LockOptions): Semaphore;
   /** Several locks as one, taken in the order of their keys: free of deadlock, all or nothing. Not with `reacquire`. */
   all(locks: readonly (Lock | Semaphore)[]): LockGroup;
+  /** Runs a body at most once in a window of time, over all clients. */
+  once(key: string, options: OnceOptions): Once;
+  /**
+   * Runs a body at the ticks of a cron pattern: each of them on one of all clients that have a schedule of this name. It begins
+   * at once. docs/schedules.md tells what holds when clocks differ, replicas die and the store is away.
+   */
+  schedule(name: string, cron: string, body: ScheduleBody, options?: ScheduleOptions): Schedule;
+  /** Elects one leader among all clients that campaign for this name. It is the holder of the mutex of that key. */
+  election(name: string, options?: ElectionOptions): Election;
   /** Who holds a key and who waits for it. */
   inspect(key: string, options?: { readonly maxClaims?: number }): Promise<KeyStatus>;
   /** The keys that are held or waited for. */
@@ -73,6 +97,41 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     const resolved = resolveLockOptions(lockOptions, key, store);
     if (!areAlike(resolved, settings)) settings = resolved;
     return new KeyLock(heartbeat, checkKey(key), limit, settings);
+  }
+
+  /** The schedules and campaigns of this client, by name: each of them is one replica's. */
+  const scheduled = new Set<string>();
+  const campaigning = new Set<string>();
+
+  function schedule(
+    name: string,
+    cron: string,
+    body: ScheduleBody,
+    scheduleOptions: ScheduleOptions,
+  ): Schedule {
+    assertOpen(checkScheduleName(name));
+    if (typeof body !== "function") throw invalid("body must be a function.");
+    if (scheduled.has(name)) {
+      throw invalid(
+        `This client has a schedule "${name}" already. Stop that one first, or choose another name.`,
+      );
+    }
+    const made = new CronSchedule(heartbeat, name, cron, body, scheduleOptions, () => scheduled.delete(name));
+    if (!made.status().stopped) scheduled.add(name);
+    return made;
+  }
+
+  function once(key: string, onceOptions: OnceOptions): Once {
+    const { windowMs, onError = "keep", onUnavailable, durability } = onceOptions;
+    checkTtl(windowMs, "windowMs");
+    checkChoice("onError", onError, ["keep", "free"]);
+    const lockOptions = {
+      ttlMs: windowMs,
+      renew: false,
+      ...(onUnavailable === undefined ? {} : { onUnavailable }),
+      ...(durability === undefined ? {} : { durability }),
+    };
+    return new WindowedOnce(lock(key, 1, lockOptions), onError);
   }
 
   function assertOpen(key?: string): void {
@@ -108,6 +167,10 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       return lock(key, limit, lockOptions);
     },
     all: (locks) => createLockGroup(heartbeat, locks),
+    once,
+    schedule: (name, cron, body, scheduleOptions = {}) => schedule(name, cron, body, scheduleOptions),
+    election: (name, electionOptions = {}) =>
+      new LockElection(heartbeat, checkKey(name), electionOptions, campaigning),
     async inspect(key, inspectOptions = {}) {
       return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
     },

@@ -1,6 +1,7 @@
 /** What a caller can set, each option with its meaning, unit and default, resolved once into complete settings. */
 import { type Clock, systemClock } from "./clock.ts";
 import { HoldfastError } from "./errors.ts";
+import type { HeartbeatThread } from "./standby.ts";
 import { type Durability, durabilities, type Store } from "./store.ts";
 import {
   checkApplication,
@@ -40,6 +41,11 @@ export interface LocksOptions {
   readonly eventKey?: KeyLabel;
   /** Where time comes from. Default: this machine. */
   readonly clock?: Clock;
+  /**
+   * A second heartbeat, in a thread of its own, that keeps leases alive while the event loop is blocked: `heartbeatThread` of
+   * `holdfast/thread`. Default: none, so that a lease is lost when the event loop is blocked for too long.
+   */
+  readonly thread?: HeartbeatThread;
 }
 
 /** What is told of keys: nothing at all, or what a function makes of each. */
@@ -47,8 +53,17 @@ export type KeyLabel = false | ((key: string) => string);
 
 /** Something that needs attention but fails no call. */
 export interface HoldfastWarning {
-  readonly code: "UNRELEASED_LEASE" | "RELEASE_FAILED" | "SKIPPED_UNAVAILABLE";
+  readonly code:
+    | "UNRELEASED_LEASE"
+    | "RELEASE_FAILED"
+    | "SKIPPED_UNAVAILABLE"
+    | "RUN_FAILED"
+    | "RUN_UNRECORDED"
+    | "TICKS_MISSED"
+    | "SCHEDULE_FORGOTTEN"
+    | "THREAD_FAILED";
   readonly message: string;
+  /** Empty where it is about no key in particular. */
   readonly key: string;
   readonly cause?: unknown;
 }
@@ -125,6 +140,7 @@ export interface ClientSettings {
   readonly onWarning: (warning: HoldfastWarning) => void;
   readonly eventKey: false | ((key: string) => string | undefined) | undefined;
   readonly clock: Clock;
+  readonly thread: HeartbeatThread | undefined;
 }
 
 /** The resolved options of a lock. */
@@ -151,6 +167,7 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
     onWarning: options.onWarning === undefined ? emitWarning : guarded("onWarning", options.onWarning),
     eventKey: options.eventKey === undefined ? undefined : checkKeyLabel("eventKey", options.eventKey),
     clock: options.clock ?? systemClock,
+    thread: checkThread(options.thread),
   };
 }
 
@@ -189,6 +206,11 @@ export function checkAcquireOptions(options: AcquireOptions): void {
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
     throw invalid("signal must be an AbortSignal; pass controller.signal, not the controller.");
   }
+}
+
+function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {
+  if (thread === undefined || typeof thread?.start === "function") return thread;
+  throw invalid("thread must be what heartbeatThread of holdfast/thread returns.");
 }
 
 function checkDurability(floor: Durability, key: string, store: Store): void {

@@ -65,7 +65,7 @@ export function newStats(): LocksStats {
     releaseFailures: 0,
     detached: 0,
     lost: 0,
-    lostBy: { expired: 0, gone: 0, "taken-over": 0, "max-hold": 0, abandoned: 0, closed: 0 },
+    lostBy: { expired: 0, gone: 0, "taken-over": 0, "max-hold": 0, abandoned: 0, closed: 0, blocked: 0 },
     unreleased: 0,
     renewals: 0,
     renewalFailures: 0,

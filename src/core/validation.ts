@@ -27,8 +27,8 @@ export const bounds = {
 } as const;
 
 /** A key: 1 to 512 bytes of UTF-8 without control characters. */
-export function checkKey(key: string): string {
-  return checkText("key", key, 1, bounds.keyBytes);
+export function checkKey(key: string, name = "key"): string {
+  return checkText(name, key, 1, bounds.keyBytes);
 }
 
 /** A prefix of keys, possibly empty. */

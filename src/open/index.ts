@@ -1,1 +1,1 @@
-export { openStore, storeSchemes } from "./open-store.ts";
+export { type OpenStoreOptions, openStore, storeSchemes } from "./open-store.ts";

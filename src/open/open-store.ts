@@ -3,9 +3,18 @@
  * has a database client of its own passes that to the store instead.
  */
 import { HoldfastError, invalid, type Store } from "../core/index.ts";
+import type { RemoteTls } from "../stores/remote/index.ts";
+
+/** What a URL cannot say, or should not. */
+export interface OpenStoreOptions {
+  /** The bearer token for a lock server (`holdfast:`, `holdfasts:`). It does not belong into a URL, which people log and share. */
+  readonly token?: string;
+  /** Whom to trust and what certificate to show, for `holdfasts:`. */
+  readonly tls?: RemoteTls;
+}
 
 /** Opens the client that a URL names, and a store over it. */
-type Open = (url: string) => Promise<Opened>;
+type Open = (url: string, options: OpenStoreOptions) => Promise<Opened>;
 
 interface Opened {
   readonly store: Store;
@@ -26,6 +35,8 @@ const openers: Readonly<Record<string, Open>> = {
   "mongodb+srv:": openMongodb,
   "etcd:": openEtcd,
   "etcds:": openEtcd,
+  "holdfast:": openServer,
+  "holdfasts:": openServer,
 };
 
 /** What a URL may begin with. */
@@ -33,12 +44,13 @@ export const storeSchemes: readonly string[] = Object.keys(openers);
 
 /**
  * Opens a store by its URL. Its client is imported when it is needed, and closed with the store. Tables are made where they
- * are missing.
+ * are missing. For the store of a lock server it waits until one has answered, and rejects with `STORE_UNAVAILABLE` when
+ * none does.
  *
  * @example
  * const locks = createLocks(await openStore("redis://localhost:6379"));
  */
-export async function openStore(url: string): Promise<Store> {
+export async function openStore(url: string, options: OpenStoreOptions = {}): Promise<Store> {
   if (typeof url !== "string") throw invalid("url must be a string, such as redis://localhost:6379.");
   const scheme = /^[a-z+]+:/.exec(url)?.[0] ?? "";
   const open = openers[scheme];
@@ -47,7 +59,7 @@ export async function openStore(url: string): Promise<Store> {
     const problem = scheme === "" ? "does not begin with a scheme" : `begins with ${JSON.stringify(scheme)}`;
     throw invalid(`url must begin with one of ${storeSchemes.join(", ")}, and this one ${problem}.`);
   }
-  return closingClient(await open(url));
+  return closingClient(await open(url, options));
 }
 
 /** The store itself, but for one thing: closing it also ends the client, which nobody else knows of. */
@@ -68,7 +80,7 @@ async function openMemory(url: string): Promise<Opened> {
 }
 
 async function openFile(url: string): Promise<Opened> {
-  const path = decodeURIComponent(url.slice("file:".length).replace(/^\/\/(?=\/)/, ""));
+  const path = decoded(url.slice("file:".length).replace(/^\/\/(?=\/)/, ""));
   if (path === "") throw invalid('url must name a folder after "file:", such as file:./locks.');
   const { fileStore } = await import("../stores/file/index.ts");
   return { store: fileStore(path), end: () => {} };
@@ -133,6 +145,37 @@ async function openEtcd(url: string): Promise<Opened> {
   return { store: etcdStore(client), end: () => client.close() };
 }
 
+/** The port of a lock server that nobody named another one for. */
+const SERVER_PORT = 7_420;
+
+/** Several hosts are servers over one store: holdfast://one:7420,two:7420. */
+async function openServer(url: string, { token, tls }: OpenStoreOptions): Promise<Opened> {
+  if (/^[a-z+]+:\/\/[^/?#]*@/.test(url)) {
+    throw invalid(
+      "url must not contain the token of a lock server: a URL ends up in logs and process lists. " +
+        "Pass it as the option token; the holdfast command takes it from HOLDFAST_TOKEN.",
+    );
+  }
+  if (!/^[a-z+]+:\/\/[^/?#]*\/?$/.test(url)) {
+    throw invalid("url must be no more than the hosts of lock servers, such as holdfast://localhost:7420.");
+  }
+  const protocol = url.startsWith("holdfasts:") ? "https" : "http";
+  if (protocol === "http" && tls !== undefined) {
+    throw invalid(
+      "tls is for holdfasts: URLs; a holdfast: URL is not encrypted. Write holdfasts:// instead.",
+    );
+  }
+  const { connectRemote } = await import("../stores/remote/index.ts");
+  const urls = hostsOf(url).map(({ host, port = SERVER_PORT }) => {
+    return `${protocol}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  });
+  const store = await connectRemote(urls, {
+    ...(token !== undefined && { token }),
+    ...(tls !== undefined && { tls }),
+  });
+  return { store, end: () => {} };
+}
+
 interface Host {
   readonly host: string;
   readonly port: number | undefined;
@@ -151,7 +194,16 @@ function hostsOf(url: string): readonly Host[] {
 
 function credentialsOf(url: string): { username: string; password: string } {
   const [, username = "", password = ""] = /^[a-z+]+:\/\/([^:/?#@]*)(?::([^/?#@]*))?@/.exec(url) ?? [];
-  return { username: decodeURIComponent(username), password: decodeURIComponent(password) };
+  return { username: decoded(username), password: decoded(password) };
+}
+
+/** Not shown when it is wrong: it may be a password. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw invalid('url has a "%" that begins no escaped character. Write %25 for a percent sign.');
+  }
 }
 
 /** Imports a client, and says how to get it where it is missing. */

@@ -15,6 +15,7 @@ const wireCodes: Readonly<Record<ErrorCode, WireCode>> = {
   STORE_FAILURE: WireCode.STORE_FAILURE,
   UNAUTHORIZED: WireCode.UNAUTHORIZED,
   CLOSED: WireCode.CLOSED,
+  STALE_FENCE: WireCode.STALE_FENCE,
 };
 
 const codes = new Map(Object.entries(wireCodes).map(([code, wire]) => [wire, code as ErrorCode]));

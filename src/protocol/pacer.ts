@@ -7,12 +7,14 @@
  */
 export class Pacer {
   readonly #handle: (message: Buffer) => number;
+  readonly #onIdle: () => void;
   #messages: Buffer[] = [];
   #busy = false;
 
-  /** `handle` returns how much work a message was, in operations. */
-  constructor(handle: (message: Buffer) => number) {
+  /** `handle` returns how much work a message was, in operations. `onIdle` is told when nothing is left. */
+  constructor(handle: (message: Buffer) => number, onIdle: () => void = () => {}) {
     this.#handle = handle;
+    this.#onIdle = onIdle;
   }
 
   /** How many messages wait. */
@@ -43,6 +45,7 @@ export class Pacer {
       const message = this.#messages.shift();
       if (message === undefined) {
         this.#busy = false;
+        this.#onIdle();
         return;
       }
       work += 1 + this.#handle(message);

@@ -16,7 +16,10 @@ const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   STORE_FAILURE: Code.Internal,
   UNAUTHORIZED: Code.PermissionDenied,
   CLOSED: Code.Unavailable,
+  STALE_FENCE: Code.FailedPrecondition,
 };
+
+export const errorCodes: readonly string[] = Object.keys(connectCodes);
 
 /** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
 export class UnknownCaller extends HoldfastError {

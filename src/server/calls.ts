@@ -68,7 +68,7 @@ const originKey = createContextKey<Origin>({ authorization: undefined, cutOff: (
 
 export function createCalls(context: CallsContext): Calls {
   const { store, limits, identities, metrics, onError, onDrop, logger } = context;
-  const clients = new Clients(store, (message) => logger.warn(message));
+  const clients = new Clients(store, (code) => logger.warn({ code }, "a lease of a call needs attention"));
   const leaving = new AbortController();
 
   function admit({ values, signal }: HandlerContext): Call {

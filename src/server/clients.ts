@@ -6,12 +6,12 @@ import type { Client } from "./ledger.ts";
 
 export class Clients {
   readonly #store: GuardedStore;
-  readonly #onWarning: (message: string) => void;
+  readonly #onWarning: (code: string) => void;
   readonly #locks = new Map<Client, Locks>();
   /** Open calls by the claims that they are about. */
   readonly #holdings = new Map<Client, Map<string, Holding>>();
 
-  constructor(store: GuardedStore, onWarning: (message: string) => void) {
+  constructor(store: GuardedStore, onWarning: (code: string) => void) {
     this.#store = store;
     this.#onWarning = onWarning;
   }
@@ -21,7 +21,8 @@ export class Clients {
     if (locks === undefined) {
       locks = createLocks(this.#storeOf(client), {
         closeStore: false,
-        onWarning: ({ message }) => this.#onWarning(message),
+        // Its message names the key, which is not for the log.
+        onWarning: ({ code }) => this.#onWarning(code),
       });
       this.#locks.set(client, locks);
     }

@@ -255,6 +255,7 @@ const lossReasons: Readonly<Record<LossReason, wire.LossReason>> = {
   gone: wire.LossReason.GONE,
   "taken-over": wire.LossReason.TAKEN_OVER,
   "max-hold": wire.LossReason.EXPIRED,
+  blocked: wire.LossReason.EXPIRED,
   abandoned: wire.LossReason.EXPIRED,
   closed: wire.LossReason.EXPIRED,
 };

@@ -1,5 +1,5 @@
 export type { Grant, Verb } from "./access.ts";
-export type { ServerLimits } from "./limits.ts";
+export { type LimitRange, limitRanges, type ServerLimits } from "./limits.ts";
 export type { TlsOptions } from "./listener.ts";
 export { type LockServer, type ServerOptions, type StopOptions, startServer } from "./start-server.ts";
 export { hashToken, type TokenEntry } from "./tokens.ts";

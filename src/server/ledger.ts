@@ -2,7 +2,7 @@
  * What this server knows of the claims that go through it, for its metrics and its limits. The store decides everything
  * else: a claim that is missing here, or should not be here, changes no answer.
  */
-import type { ClaimRef } from "../core/index.ts";
+import { type ClaimRef, IdIndex } from "../core/index.ts";
 import type { Metrics } from "./metrics.ts";
 
 /** Who asks, for the limit on a client's claims. */
@@ -13,24 +13,44 @@ export interface Client {
   claims: number;
 }
 
-interface Entry {
-  readonly client: Client;
+class Entry {
+  /** Its id and its key: a client may use one id for very many keys, and a key may have very many claims. */
+  readonly id: string;
   readonly key: string;
+  readonly client: Client;
   held: boolean;
   sinceMs: number;
   expiresAtMs: number;
+  idHash = 0;
+  idNext: this | undefined = undefined;
+
+  constructor(
+    name: string,
+    key: string,
+    client: Client,
+    held: boolean,
+    sinceMs: number,
+    expiresAtMs: number,
+  ) {
+    this.id = name;
+    this.key = key;
+    this.client = client;
+    this.held = held;
+    this.sinceMs = sinceMs;
+    this.expiresAtMs = expiresAtMs;
+  }
 }
 
 /** How many entries are looked at in each turn of the sweep. */
 const SWEPT_AT_ONCE = 20_000;
 
 export class Ledger {
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new IdIndex<Entry>();
   /** How many claims wait for a key. */
   readonly #queues = new Map<string, number>();
   readonly #metrics: Metrics;
   #waiting = 0;
-  #sweep: IterableIterator<[string, Entry]> | undefined;
+  #sweep: Generator<Entry> | undefined;
 
   constructor(metrics: Metrics) {
     this.#metrics = metrics;
@@ -42,18 +62,18 @@ export class Ledger {
   }
 
   knows(ref: ClaimRef): boolean {
-    return this.#entries.has(nameOf(ref));
+    return this.#entries.find(nameOf(ref)) !== undefined;
   }
 
   waitersOf(key: string): number {
-    return this.#queues.get(key) ?? 0;
+    return this.#queues.size === 0 ? 0 : (this.#queues.get(key) ?? 0);
   }
 
   held(ref: ClaimRef, client: Client, nowMs: number, expiresInMs: number): void {
     const name = nameOf(ref);
-    const entry = this.#entries.get(name);
+    const entry = this.#entries.find(name);
     if (entry === undefined) {
-      this.#add(name, ref.key, client, true, nowMs, nowMs + expiresInMs);
+      this.#add(new Entry(name, ref.key, client, true, nowMs, nowMs + expiresInMs));
       this.#metrics.grants++;
       this.#metrics.addWait(0);
       return;
@@ -64,40 +84,41 @@ export class Ledger {
 
   waiting(ref: ClaimRef, client: Client, nowMs: number, expiresInMs: number): void {
     const name = nameOf(ref);
-    const entry = this.#entries.get(name);
-    if (entry === undefined) this.#add(name, ref.key, client, false, nowMs, nowMs + expiresInMs);
+    const entry = this.#entries.find(name);
+    if (entry === undefined) this.#add(new Entry(name, ref.key, client, false, nowMs, nowMs + expiresInMs));
     else entry.expiresAtMs = nowMs + expiresInMs;
   }
 
   /** A waiting claim was granted, as the store has pushed. */
   granted(ref: ClaimRef, nowMs: number): void {
-    const entry = this.#entries.get(nameOf(ref));
+    const entry = this.#entries.find(nameOf(ref));
     if (entry !== undefined && !entry.held) this.#grant(entry, nowMs);
   }
 
   released(ref: ClaimRef, nowMs: number): void {
-    const entry = this.#remove(nameOf(ref));
-    if (entry?.held === true) this.#metrics.addHold(nowMs - entry.sinceMs);
+    const entry = this.#entries.find(nameOf(ref));
+    if (entry === undefined) return;
+    this.#remove(entry);
+    if (entry.held) this.#metrics.addHold(nowMs - entry.sinceMs);
   }
 
   /** The store does not know it any more, and it was not given back here. */
   gone(ref: ClaimRef): void {
-    if (this.#remove(nameOf(ref)) !== undefined) this.#metrics.expiries++;
+    const entry = this.#entries.find(nameOf(ref));
+    if (entry !== undefined) this.#expire(entry);
   }
 
-  /** Forgets what has expired, some of it at a time. */
+  /** Forgets what has expired, some of it at a time. What it misses while the index changes is there the next time. */
   sweep(nowMs: number): void {
-    this.#sweep ??= this.#entries.entries();
+    this.#sweep ??= this.#entries.values();
     for (let count = 0; count < SWEPT_AT_ONCE; count++) {
       const { value, done } = this.#sweep.next();
       if (done === true) {
         this.#sweep = undefined;
         return;
       }
-      const [name, entry] = value as [string, Entry];
-      if (entry.expiresAtMs > nowMs) continue;
-      this.#remove(name);
-      this.#metrics.expiries++;
+      // One that was removed since it was come upon has been counted.
+      if (value.expiresAtMs <= nowMs && this.#entries.find(value.id) === value) this.#expire(value);
     }
   }
 
@@ -107,12 +128,12 @@ export class Ledger {
     return longest;
   }
 
-  #add(name: string, key: string, client: Client, held: boolean, sinceMs: number, expiresAtMs: number): void {
-    this.#entries.set(name, { client, key, held, sinceMs, expiresAtMs });
-    client.claims++;
-    if (held) return;
+  #add(entry: Entry): void {
+    this.#entries.add(entry);
+    entry.client.claims++;
+    if (entry.held) return;
     this.#waiting++;
-    this.#queues.set(key, this.waitersOf(key) + 1);
+    this.#queues.set(entry.key, this.waitersOf(entry.key) + 1);
   }
 
   #grant(entry: Entry, nowMs: number): void {
@@ -123,13 +144,15 @@ export class Ledger {
     entry.sinceMs = nowMs;
   }
 
-  #remove(name: string): Entry | undefined {
-    const entry = this.#entries.get(name);
-    if (entry === undefined) return undefined;
-    this.#entries.delete(name);
+  #remove(entry: Entry): void {
+    this.#entries.remove(entry);
     entry.client.claims--;
     if (!entry.held) this.#leaveQueue(entry);
-    return entry;
+  }
+
+  #expire(entry: Entry): void {
+    this.#remove(entry);
+    this.#metrics.expiries++;
   }
 
   #leaveQueue({ key }: Entry): void {

@@ -11,7 +11,7 @@ export interface ServerLimits {
   readonly maxInFlight?: number;
   /** How much may lie unread by a client, in bytes, before the server reads no more from it. Default 4,194,304. */
   readonly maxBufferedBytes?: number;
-  /** How long that may last before the client is cut off, in milliseconds. Default 10,000. */
+  /** How long a client may leave unread what it was sent before it is cut off, in milliseconds. Default 10,000. */
   readonly slowReaderMs?: number;
   /** How long a connection may be silent, pings included, before it is cut off, in milliseconds. Default 30,000. */
   readonly silenceMs?: number;
@@ -74,11 +74,26 @@ const ranges: Partial<Record<keyof ServerLimits, readonly [number, number]>> = {
   maxKeyBytes: [1, bounds.keyBytes],
 };
 
+/** What a limit is unless it is set, and the least and the most that it can be set to. */
+export interface LimitRange {
+  readonly default: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+/** All limits, for programs that let people set them. */
+export const limitRanges = Object.fromEntries(
+  (Object.keys(defaults) as (keyof ServerLimits)[]).map((name) => {
+    const [min, max] = ranges[name] ?? [1, 2_147_483_647];
+    return [name, { default: defaults[name], min, max }];
+  }),
+) as Readonly<Record<keyof ServerLimits, LimitRange>>;
+
 export function resolveLimits(limits: ServerLimits): ResolvedLimits {
   const resolved: Record<string, number> = {};
   for (const name of Object.keys(defaults) as (keyof ServerLimits)[]) {
-    const [min, max] = ranges[name] ?? [1, 2_147_483_647];
-    resolved[name] = checkInteger(`limits.${name}`, limits[name] ?? defaults[name], min, max);
+    const { default: usual, min, max } = limitRanges[name];
+    resolved[name] = checkInteger(`limits.${name}`, limits[name] ?? usual, min, max);
   }
   return resolved as unknown as ResolvedLimits;
 }

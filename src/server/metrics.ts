@@ -1,6 +1,7 @@
 /** What the server counts, for Prometheus. */
 import { Counter, collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
 import { Histogram } from "../metrics/index.ts";
+import { errorCodes } from "./call-errors.ts";
 
 /** Plain numbers, because they change several times in every lock cycle; the registry reads them when it is asked. */
 export class Metrics {
@@ -20,10 +21,11 @@ export class Metrics {
     waiting: 0,
     longestQueue: 0,
   });
-  readonly refusals = new Map<string, number>();
-  readonly errors = new Map<string, number>();
+  // From 0 on, since Prometheus sees no increase in a counter that appears with its first event.
+  readonly refusals = zeros(["contended", "queue-full", "id-reused"]);
+  readonly errors = zeros(errorCodes);
   /** Clients that were cut off, by why. */
-  readonly dropped = new Map<string, number>();
+  readonly dropped = zeros(["malformed", "no-hello", "silent", "slow-reader", "token", "version"]);
   readonly addWait: (milliseconds: number) => void;
   readonly addHold: (milliseconds: number) => void;
   readonly addStore: Readonly<
@@ -105,6 +107,10 @@ export class Metrics {
       }),
     );
   }
+}
+
+function zeros(kinds: readonly string[]): Map<string, number> {
+  return new Map(kinds.map((kind) => [kind, 0]));
 }
 
 export function countUp(counts: Map<string, number>, kind: string): void {

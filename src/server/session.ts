@@ -66,12 +66,17 @@ export class ServerSession {
   /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
   readonly #looks: { readonly number: number; readonly query: LookQuery }[] = [];
   #looking = false;
-  readonly #pacer = new Pacer((bytes) => this.#handle(bytes));
+  readonly #pacer = new Pacer(
+    (bytes) => this.#handle(bytes),
+    () => this.#finishIfDone(),
+  );
   #greeted = false;
   #inFlight = 0;
   #flushing = false;
   #leaving = false;
   #over = false;
+  /** How much was written in all. */
+  #written = 0;
   #slowTimer: NodeJS.Timeout | undefined;
   readonly #helloTimer: NodeJS.Timeout;
 
@@ -293,25 +298,38 @@ export class ServerSession {
   #flush(): void {
     this.#flushing = false;
     if (this.#over) return;
-    if (!this.#writer.isEmpty) this.#stream.write(this.#writer.take());
+    if (!this.#writer.isEmpty) {
+      const frame = this.#writer.take();
+      this.#written += frame.length;
+      this.#stream.write(frame);
+    }
     this.#throttle();
     this.#finishIfDone();
   }
 
   /** Reads on only while little enough is unanswered and unread. */
   #throttle(): void {
-    const { maxInFlight, maxBufferedBytes, slowReaderMs } = this.#context.limits;
+    const { maxInFlight, maxBufferedBytes } = this.#context.limits;
     const unread = this.#stream.writableLength > maxBufferedBytes;
     const paused = unread || this.#inFlight > maxInFlight || this.#pacer.length > MAX_MESSAGES;
     if (paused !== this.#stream.isPaused()) {
       if (paused) this.#stream.pause();
       else this.#stream.resume();
     }
-    if (unread && this.#slowTimer === undefined) {
-      this.#slowTimer = setTimeout(() => {
+    // However little lies unread: it is the client that does not get on.
+    if (this.#stream.writableNeedDrain && this.#slowTimer === undefined) this.#watchReader();
+  }
+
+  /** Cuts the client off when something that was there now is still unread when its time is up. */
+  #watchReader(): void {
+    const writtenBefore = this.#written;
+    this.#slowTimer = setTimeout(() => {
+      this.#slowTimer = undefined;
+      const read = this.#written - this.#stream.writableLength;
+      if (read < writtenBefore) {
         this.#drop("slow-reader", grpcStatus.resourceExhausted, "The client does not read its answers.");
-      }, slowReaderMs).unref();
-    }
+      } else this.#throttle();
+    }, this.#context.limits.slowReaderMs).unref();
   }
 
   #drained(): void {

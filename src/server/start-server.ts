@@ -14,6 +14,7 @@ import { Owners } from "./owners.ts";
 import { isPage, showPage } from "./pages.ts";
 import { isSessionRequest, Sessions } from "./sessions.ts";
 import { type TokenEntry, Tokens } from "./tokens.ts";
+import { loggable, TroubleLog } from "./trouble-log.ts";
 
 export interface ServerOptions {
   /** Where the locks are kept. Several servers over one shared store are one lock space. */
@@ -47,6 +48,8 @@ export interface LockServer extends AsyncDisposable {
   readonly port: number;
   /** Where clients find it, as `remoteStore` takes it. */
   readonly url: string;
+  /** Reads the token file again now, instead of when a change of it is noticed. A file that is wrong is logged, and changes nothing. */
+  reloadTokens(): Promise<void>;
   /**
    * Takes nothing new, asks clients to go elsewhere, answers what is under way, and closes. Leases stay as they are: clients go
    * on with them on another server over the same store.
@@ -77,9 +80,10 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
   const guarded = new GuardedStore(store, limits, ledger, metrics);
   const identities = new Identities(tokens);
   const health = new Health(store);
+  const trouble = new TroubleLog(logger);
   const onError = (error: unknown) => {
     countUp(metrics.errors, error instanceof HoldfastError ? error.code : "STORE_FAILURE");
-    if (!(error instanceof HoldfastError)) logger.error({ err: error }, "the store failed");
+    trouble.add(error);
   };
   const onDrop = (reason: string) => {
     countUp(metrics.dropped, reason);
@@ -119,6 +123,7 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
   const stop = async (graceMs: number) => {
     logger.info({ graceMs }, "stopping");
     health.stop();
+    trouble.stop();
     sessions.leave("The server is stopping.");
     calls.leave();
     await within(graceMs, listener.drain());
@@ -133,6 +138,9 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
     host: listener.host,
     port: listener.port,
     url,
+    async reloadTokens() {
+      await tokens?.reload(true);
+    },
     async stop({ graceMs = 10_000 } = {}) {
       stopped ??= stop(checkInteger("graceMs", graceMs, 0, 3_600_000));
       await stopped;
@@ -147,9 +155,14 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
 async function openTokens(tokens: ServerOptions["tokens"], logger: Logger): Promise<Tokens | undefined> {
   if (tokens === undefined) return undefined;
   if (typeof tokens !== "string") return new Tokens(tokens);
+  // A file that is gone is found gone every second.
+  let told: string | undefined;
   return Tokens.fromFile(tokens, (error) => {
+    const again = error !== undefined && told === String(error);
+    told = error === undefined ? undefined : String(error);
     if (error === undefined) logger.info("read the token file again");
-    else logger.error({ err: error }, "the token file could not be read; the tokens from before stay");
+    else if (!again)
+      logger.error({ err: loggable(error) }, "the token file could not be read; the tokens from before stay");
   });
 }
 

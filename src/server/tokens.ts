@@ -41,12 +41,12 @@ export class Tokens {
     const tokens = new Tokens(parseTokens(await readFile(path, "utf8"), path));
     let seen = await stampOf(path);
     let busy = false;
-    const reload = async () => {
+    tokens.reload = async (evenIfUnchanged) => {
       if (busy) return;
       busy = true;
       try {
         const now = await stampOf(path);
-        if (now === seen) return;
+        if (now === seen && !evenIfUnchanged) return;
         seen = now;
         tokens.#known = parseTokens(await readFile(path, "utf8"), path).map(knownOf);
         tokens.version++;
@@ -57,9 +57,12 @@ export class Tokens {
         busy = false;
       }
     };
-    tokens.#timer = setInterval(() => void reload(), RELOAD_MS).unref();
+    tokens.#timer = setInterval(() => void tokens.reload(false), RELOAD_MS).unref();
     return tokens;
   }
+
+  /** Reads the file again, if there is one. It does not reject: what is wrong with a file is told as for every change of it. */
+  reload: (evenIfUnchanged: boolean) => Promise<void> = async () => {};
 
   /** The principal of a token by its hash. Every one is compared, and each in constant time. */
   find(hash: Buffer): Principal | undefined {
@@ -87,7 +90,11 @@ function parseTokens(text: string, path: string): readonly TokenEntry[] {
   try {
     parsed = JSON.parse(text);
   } catch (cause) {
-    throw invalid(`The token file ${path} is not JSON: ${(cause as Error).message}.`);
+    // No more than the place: the message quotes what stands there, which may be a token that was put where its hash belongs.
+    const place = /position (\d+)/.exec((cause as Error).message)?.[1];
+    throw invalid(
+      `The token file ${path} is not JSON${place === undefined ? "" : ` from character ${place} on`}.`,
+    );
   }
   const entries = (parsed as { tokens?: unknown } | null)?.tokens;
   if (!Array.isArray(entries)) throw invalid(`The token file ${path} has no list "tokens".`);

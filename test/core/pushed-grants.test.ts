@@ -82,6 +82,38 @@ describe("pushed grants", () => {
     expect(scene.sent("renew")).toHaveLength(2);
   });
 
+  test("one for an id that an earlier call had too is not believed: a late request of that call may have it", async () => {
+    const scene = new Scene();
+    const rival = scene.rival();
+    const mutex = scene.locks.mutex("k", { ttlMs: TTL_MS });
+    const holder = await rival.mutex("k", { ttlMs: 60_000 }).acquire();
+
+    // The first call is cancelled, and its request comes to the store once more, a while later.
+    scene.faults = ({ verb }) =>
+      verb === "acquire" ? { lose: "reply", hang: true, repeatAfterMs: 200 } : undefined;
+    const cancelled = new AbortController();
+    const first = scene.begin(mutex.acquire({ id: "job", signal: cancelled.signal }));
+    await scene.clock.advance(0);
+    scene.faults = () => undefined;
+    cancelled.abort();
+    await scene.clock.advance(100);
+    expect(first.state).toBe("rejected");
+
+    // The second call waits with the same id when that happens.
+    const second = scene.begin(mutex.acquire({ id: "job" }));
+    await scene.clock.advance(150);
+    await holder.release();
+    await scene.clock.advance(0);
+    // Whatever it took to get there: who believes to hold does.
+    const [held] = (await scene.status("k")).held;
+    expect(second.value?.held).toBe(true);
+    expect(second.value?.fence).toBe(held?.fence);
+    expect(scene.sent("renew").length).toBeGreaterThan(0);
+    // The store knows it by the second call's token, so that a heartbeat proves it.
+    expect(await second.value?.extend(TTL_MS * 2)).toBeUndefined();
+    expect(second.value?.held).toBe(true);
+  });
+
   test("one that comes when little is left of the claim's life is proven by a heartbeat first", async () => {
     const { scene, holder, waiting } = await sceneWithWaiter();
     // Three heartbeats get no answer.

@@ -9,7 +9,7 @@ import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { serveStore } from "../../examples/replicas/ipc-store.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-// As scripts/start.js runs it: against the built package.
+// As scripts/replicas.js runs it: against the built package.
 const env = { ...process.env, TSX_TSCONFIG_PATH: "examples/tsconfig.json" };
 
 interface Line {

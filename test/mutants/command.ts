@@ -16,11 +16,17 @@ const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 
 /** Enough to find what there is to find, and to be done in a few minutes. */
 const HISTORIES = 1_500;
-const SUITES = ["test/core", "test/contract/memory.test.ts", "test/stores/memory"];
+const HISTORIES_CAS = 300;
 
-/** The same for compare-and-swap stores. */
-const CAS_HISTORIES = 300;
-const CAS_SUITES = ["test/stores/cas"];
+/** What a bug is in, and so whose tests it concerns. */
+type Part = "core" | "cas" | "thread";
+
+const suites: Readonly<Record<Part, readonly string[]>> = {
+  core: ["test/core", "test/contract/memory.test.ts", "test/stores/memory"],
+  cas: ["test/stores/cas"],
+  // One of these is a simulation of its own.
+  thread: ["test/thread/standby.test.ts", "test/thread/random-blocks.test.ts"],
+};
 
 const folder = mkdtempSync(join(tmpdir(), "holdfast-mutants-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
@@ -48,18 +54,18 @@ process.exitCode = missed.length === 0 && chosen.length > 0 ? 0 : 1;
 
 /** A test that fails anyway would catch every bug. */
 function expectIntact(): void {
-  const failures = [false, true]
-    .filter((cas) => chosen.some((mutant) => isCas(mutant) === cas))
-    .map((cas) => runSuite(cas) ?? runSimulation(cas))
+  const failures = (["core", "cas", "thread"] as const)
+    .filter((part) => chosen.some((mutant) => partOf(mutant) === part))
+    .map((part) => runSuite(part) ?? runSimulation(part))
     .filter((failure) => failure !== undefined);
   if (failures.length === 0) return;
   console.error(`Without any bug planted: ${failures.join(", ")}`);
   process.exit(1);
 }
 
-/** Whether it concerns compare-and-swap stores alone, and so only their tests. */
-function isCas({ file }: Mutant): boolean {
-  return file.startsWith("src/stores/cas/");
+function partOf({ file, name }: Mutant): Part {
+  if (file.startsWith("src/stores/cas/")) return "cas";
+  return name.startsWith("thread: ") ? "thread" : "core";
 }
 
 function isCaught(mutant: Mutant): boolean {
@@ -74,8 +80,8 @@ function isCaught(mutant: Mutant): boolean {
     path,
     intact.replace(mutant.find, () => mutant.replace),
   );
-  const suite = runSuite(isCas(mutant));
-  const simulation = runSimulation(isCas(mutant));
+  const suite = runSuite(partOf(mutant));
+  const simulation = runSimulation(partOf(mutant));
   writeFileSync(path, intact);
   console.log(`\n${suite === undefined && simulation === undefined ? "MISSED" : "caught"}  ${mutant.name}`);
   console.log(`        suite       ${suite ?? "–"}`);
@@ -84,9 +90,9 @@ function isCaught(mutant: Mutant): boolean {
 }
 
 /** The first test that fails, if one does. */
-function runSuite(cas: boolean): string | undefined {
-  const suites = cas ? CAS_SUITES : SUITES;
-  const args = ["node_modules/vitest/vitest.mjs", "run", ...suites, "--bail", "1", "--reporter", "json"];
+function runSuite(part: Part): string | undefined {
+  const vitest = ["node_modules/vitest/vitest.mjs", "run"];
+  const args = [...vitest, ...suites[part], "--bail", "1", "--reporter", "json"];
   const { status, stdout } = run(args, { RECORD_MODEL_RUNS: "300" });
   if (status === 0) return undefined;
   const report = stdout.slice(stdout.indexOf('{"numTotalTestSuites"'));
@@ -95,8 +101,9 @@ function runSuite(cas: boolean): string | undefined {
 }
 
 /** What went wrong in the first history that fails, if one does. */
-function runSimulation(cas: boolean): string | undefined {
-  const [store, seeds] = cas ? ["cas", CAS_HISTORIES] : ["direct", HISTORIES];
+function runSimulation(part: Part): string | undefined {
+  if (part === "thread") return undefined;
+  const [store, seeds] = part === "cas" ? ["cas", HISTORIES_CAS] : ["direct", HISTORIES];
   const args = ["--import", "tsx", "test/simulation/command.ts", "--store", store, "--seeds", `${seeds}`];
   const { status, stdout } = run(args, {});
   if (status === 0) return undefined;

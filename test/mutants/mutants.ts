@@ -15,6 +15,7 @@ const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
+const standby = "src/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
   {
@@ -207,6 +208,12 @@ export const mutants: readonly Mutant[] = [
     replace: "fence === undefined",
   },
   {
+    name: "a pushed grant is believed by a claim that may not be the one",
+    file: claim,
+    find: "    if (this.#namedByCaller) return false;\n",
+    replace: "",
+  },
+  {
     name: "a pushed grant is good for a whole ttl",
     file: claim,
     find: "this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);",
@@ -369,6 +376,72 @@ export const mutants: readonly Mutant[] = [
     name: "cas: a claim that is taken along to a longer life stays on its short-lived keeper",
     file: keeping,
     find: " || this.#keepers.lifeMs(claim.keeper) < lifeMs",
+    replace: "",
+  },
+  {
+    name: "thread: a renewal proves the lease from when it was answered",
+    file: standby,
+    find: "const untilMs = sentMs + expiresInMs",
+    replace: "const untilMs = clock.monotonicMs() + expiresInMs",
+  },
+  {
+    name: "thread: an answer counts after the deadline, too",
+    file: standby,
+    find: "    if (clock.monotonicMs() >= provenUntilMs(charge)) return;\n",
+    replace: "",
+  },
+  {
+    name: "thread: held is held, whatever the fence",
+    file: standby,
+    find: 'answer.state === "held" && answer.fence === charge.fence',
+    replace: 'answer.state === "held"',
+  },
+  {
+    name: "thread: a lease is released before the application is told that it is lost",
+    file: standby,
+    find: "    charge.cell.loss = loss;\n",
+    replace: "    this.#options.clock.setTimer(20, () => {\n      charge.cell.loss = loss;\n    });\n",
+  },
+  {
+    name: "thread: an endless body keeps its lease for ever",
+    file: standby,
+    find: '    if (nowMs >= this.#blockedUntilMs(charge)) return "blocked";\n',
+    replace: "",
+  },
+  {
+    name: "thread: maxHoldMs does not bind the second heartbeat",
+    file: standby,
+    find: '    if (nowMs >= charge.holdUntilMs + slackMs(charge)) return "max-hold";\n',
+    replace: "",
+  },
+  {
+    name: "thread: a store that was never proven may end leases",
+    file: standby,
+    find: 'answer.state === "gone" && !this.#isProven',
+    replace: 'answer.state === "gone" && answer === undefined',
+  },
+  {
+    name: "thread: the second heartbeat works all the time",
+    file: standby,
+    find: "cell.firstProofMs - ttlMs / 2",
+    replace: "cell.firstProofMs - ttlMs",
+  },
+  {
+    name: "thread: a claim looks at what the thread knows only when its own time is up",
+    file: claim,
+    find: 'if (this.#phase === "held" && this.#kept !== undefined)',
+    replace: 'if (this.#phase === "held" && this.#kept !== undefined && nowMs >= this.#provenUntilMs)',
+  },
+  {
+    name: "thread: a claim never looks at what the thread has proven",
+    file: claim,
+    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);\n    // The store may",
+    replace: "    // The store may",
+  },
+  {
+    name: "thread: a lease that is over is not dropped",
+    file: claim,
+    find: "      this.#kept?.drop();\n",
     replace: "",
   },
 ];

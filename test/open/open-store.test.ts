@@ -3,8 +3,9 @@ import { execFileSync } from "node:child_process";
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createLocks } from "holdfast";
+import { createLocks, memoryStore } from "holdfast";
 import { openStore, storeSchemes } from "holdfast/open";
+import { hashToken } from "holdfast/server";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
 import { canRunMariadb, startMariadb } from "../engines/mariadb.ts";
@@ -12,6 +13,7 @@ import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
 import { canRunRedis, startRedis } from "../engines/redis.ts";
 import { startRedisCluster } from "../engines/redis-topologies.ts";
+import { startLockServer } from "../server/lock-server.ts";
 
 /** Takes a lock and gives it back, twice with clients of their own, so that the second finds what the first has left. */
 async function expectToLock(url: string, name: string): Promise<void> {
@@ -84,6 +86,31 @@ describe("openStore", () => {
     await expectToLock(url.replace(/^http:/, "etcd:"), "etcd");
   });
 
+  test("holdfast:, the store of a lock server", async () => {
+    const store = memoryStore();
+    const tokens = [
+      {
+        name: "all",
+        sha256: hashToken("s3cret"),
+        grants: [{ prefix: "", verbs: ["acquire", "read"] as const }],
+      },
+    ];
+    const server = await started(startLockServer({ store, tokens }));
+    const url = server.url.replace("http:", "holdfast:");
+    await expect(openStore(url)).rejects.toMatchObject({ code: "UNAUTHORIZED" });
+    // Another server of the list is away.
+    const opened = await openStore(`${url},127.0.0.1:1`, { token: "s3cret" });
+    expect(opened).toMatchObject({ name: "remote", durability: "ephemeral" });
+    const locks = createLocks(opened);
+    expect(await locks.mutex("opened").run((lease) => lease.held)).toBe(true);
+    await locks.close();
+    await expect(openStore(url, { token: "s3cret", tls: {} })).rejects.toThrow("Write holdfasts://");
+  });
+
+  test("holdfast:, where there is no server", async () => {
+    await expect(openStore("holdfast://127.0.0.1:1")).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+  });
+
   test.each([
     ["localhost", "does not begin with a scheme"],
     ["http://localhost", 'begins with "http:"'],
@@ -91,6 +118,10 @@ describe("openStore", () => {
     ["file:", "must name a folder"],
     ["redis:///0", "must name a host"],
     ["etcd://one:2379,", "must name a host"],
+    ["file:./100%", "Write %25"],
+    ["holdfast://secret@locks:7420", "must not contain the token"],
+    ["holdfast://locks/path", "no more than the hosts"],
+    ["holdfast://", "must name a host"],
   ])("refuses %s, and says why", async (url, why) => {
     await expect(openStore(url)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
     await expect(openStore(url)).rejects.toThrow(why);
@@ -120,7 +151,17 @@ describe("openStore", () => {
   });
 
   test("names the schemes there are", () => {
-    const asked = ["memory:", "file:", "redis:", "rediss:", "postgres:", "mysql:", "mongodb:", "etcd:"];
+    const asked = [
+      "memory:",
+      "file:",
+      "redis:",
+      "rediss:",
+      "postgres:",
+      "mysql:",
+      "mongodb:",
+      "etcd:",
+      "holdfast:",
+    ];
     expect(storeSchemes).toEqual(expect.arrayContaining(asked));
   });
 });

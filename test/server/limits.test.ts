@@ -3,13 +3,14 @@ import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { createLocks, type Store } from "holdfast";
+import { createLocks, memoryStore, type Store } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer, ServerLimits } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
-import { locks as wire } from "../../src/protocol/index.ts";
+import { deferred } from "../../src/core/deferred.ts";
+import { RequestWriter, locks as wire } from "../../src/protocol/index.ts";
 import { claimRequest } from "../core/claim-request.ts";
-import { startLockServer } from "./lock-server.ts";
+import { startLockServer, storeOver } from "./lock-server.ts";
 
 const toEnd: (() => unknown)[] = [];
 afterEach(async () => {
@@ -96,6 +97,18 @@ describe("calls", () => {
     expect((error as ConnectError).code).toBe(Code.InvalidArgument);
   });
 
+  test("keys beyond the server's bound for one call are refused", async () => {
+    const { server } = await world({ maxKeys: 2 });
+    const locks = createClient(wire.Locks, createGrpcTransport({ baseUrl: server.url }));
+    const take = async (count: number) => {
+      const keys = Array.from({ length: count }, (_, n) => ({ key: `of-many-${n}` }));
+      const stream = locks.acquireMany({ keys, terms: { detached: true, maxWaitMs: 0 } });
+      return (await stream[Symbol.asyncIterator]().next()).value?.event.case;
+    };
+    expect(await take(2)).toBe("acquired");
+    expect(ConnectError.from(await take(3).catch((error) => error)).code).toBe(Code.InvalidArgument);
+  });
+
   test("a message that is too long is refused", async () => {
     const { server } = await world({ maxMessageBytes: 16_384 });
     const response = await fetch(`${server.url}/holdfast.v1.Locks/Status`, {
@@ -156,6 +169,112 @@ describe("clients that are slow or silent", () => {
       stream.once("trailers", resolve).resume();
     });
     expect(trailers["grpc-status"]).toBe("9");
+  });
+});
+
+test("a session that does not read its answers is not read from, and is cut off", async () => {
+  const { server, store } = await world({ maxBufferedBytes: 100_000, slowReaderMs: 300 });
+  for (let n = 0; n < 50; n++) {
+    const info = "x".repeat(1_000);
+    await store.acquire(claimRequest(`id-${n}`, { key: `looked-at-${n}`, info, ttlMs: 60_000 }));
+  }
+  const connection = connectHttp2(server.url, { settings: { initialWindowSize: 0 } });
+  toEnd.push(() => connection.destroy());
+  const stream = connection.request({
+    ":method": "POST",
+    ":path": "/holdfast.v1.Session/Open",
+    "content-type": "application/grpc+proto",
+  });
+  stream.on("error", () => {});
+  const writer = new RequestWriter();
+  writer.hello(1, "slow");
+  for (let number = 1; number <= 100; number++) {
+    writer.look(number, { prefix: "looked-at-", limit: 100, maxClaims: 1 });
+  }
+  stream.write(writer.take());
+  await new Promise((resolve) => stream.once("close", resolve));
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  expect(metrics).toContain('holdfast_dropped_clients_total{reason="slow-reader"} 1');
+  // Looks are made one after the other, when the one before has been sent: of a hundred, few were.
+  const looks = Number(/holdfast_store_seconds_count\{verb="look"\} (\d+)/.exec(metrics)?.[1]);
+  expect(looks).toBeLessThan(20);
+  expect(await store.acquire(claim(1))).toMatchObject({ state: "held" });
+});
+
+describe("sessions", () => {
+  /** A session by hand. */
+  async function session(server: LockServer) {
+    const connection = connectHttp2(server.url);
+    toEnd.push(() => connection.destroy());
+    const stream = connection.request({
+      ":method": "POST",
+      ":path": "/holdfast.v1.Session/Open",
+      "content-type": "application/grpc+proto",
+    });
+    const writer = new RequestWriter();
+    writer.hello(1, "by hand");
+    stream.on("error", () => {}).resume();
+    return { stream, writer };
+  }
+
+  test("a message has at most so many operations", async () => {
+    const { server } = await world({ maxOperations: 1_000 });
+    const { stream, writer } = await session(server);
+    for (let number = 1; number <= 1_001; number++) {
+      writer.release(number, [{ key: "k", id: "i", token: "t" }]);
+    }
+    const trailers = new Promise<Record<string, unknown>>((resolve) => void stream.once("trailers", resolve));
+    stream.write(writer.take());
+    expect((await trailers)["grpc-status"]).toBe("3");
+  });
+
+  test("with so many operations unanswered, no more are read until some are answered", async () => {
+    const memory = memoryStore();
+    const open = deferred<void>();
+    let asked = 0;
+    const slow = storeOver(memory, {
+      async acquire(request) {
+        asked++;
+        await open.promise;
+        return memory.acquire(request);
+      },
+    });
+    const server = await startLockServer({ store: slow, limits: { maxInFlight: 100 } });
+    toEnd.push(() => server.stop({ graceMs: 0 }));
+    const { stream, writer } = await session(server);
+    const other = remoteStore(server.url);
+    toEnd.push(() => other.close());
+    for (let message = 0; message < 100; message++) {
+      for (let n = 0; n < 50; n++) {
+        const number = message * 50 + n + 1;
+        // So long that they do not all arrive in one piece.
+        writer.acquire(
+          number,
+          claimRequest(`${number}`, { key: `${number}`, info: "x".repeat(500), ...long }),
+        );
+      }
+      stream.write(writer.take());
+      await other.look({ key: "k", maxClaims: 0 });
+    }
+    for (let turn = 0; turn < 20; turn++) await other.look({ key: "k", maxClaims: 0 });
+    expect(asked).toBeGreaterThan(100);
+    expect(asked).toBeLessThan(2_500);
+    open.resolve();
+    await expect.poll(() => asked).toBe(5_000);
+  });
+
+  test("a session hears of the grants of at most so many owners", async () => {
+    const { store } = await world({ maxOwners: 2 });
+    const heard: string[] = [];
+    for (const owner of ["a", "b", "c"]) store.onGrant(owner, () => heard.push(owner));
+    for (const owner of ["c", "a", "b"]) {
+      await store.acquire(claimRequest("holder", { key: owner, ...long }));
+      const waiting = await store.acquire(claimRequest("waiter", { key: owner, owner, ...long }));
+      expect(waiting.state).toBe("waiting");
+      await store.release([claimRequest("holder", { key: owner })]);
+    }
+    // The one that is not heard of was granted first.
+    await expect.poll(() => heard).toEqual(["a", "b"]);
   });
 });
 

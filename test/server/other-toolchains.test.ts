@@ -116,6 +116,24 @@ describe("grpc-js", () => {
     client.close();
   });
 
+  test("a session that has said all it wanted in one go is answered all of it, and ends", async () => {
+    const client = open(services.holdfast.v1.Session);
+    const stream = (client as unknown as { open(): grpc.ClientDuplexStream<object, Answer> }).open();
+    const answered: number[] = [];
+    stream.on("data", ({ answers }: { answers: { number: number }[] }) => {
+      answered.push(...answers.map(({ number }) => number));
+    });
+    const release = { refs: [{ key: "k", id: "i", token: "t" }] };
+    const operations = (first: number) =>
+      Array.from({ length: 100 }, (_, n) => ({ number: first + n, release }));
+    stream.write({ hello: { version: 1 }, operations: operations(1) });
+    stream.write({ operations: operations(101) });
+    stream.end({ operations: operations(201) });
+    expect((await once(stream, "status"))[0]).toMatchObject({ code: grpc.status.OK });
+    expect(answered).toEqual(Array.from({ length: 300 }, (_, n) => n + 1));
+    client.close();
+  });
+
   test("asks for the health as load balancers do", async () => {
     const health = open(services.grpc.health.v1.Health);
     for (const service of ["", "holdfast.v1.Locks", "holdfast.v1.Session"]) {

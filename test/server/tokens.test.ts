@@ -1,11 +1,12 @@
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { memoryStore } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import { hashToken, startServer, type TokenEntry } from "holdfast/server";
 import { pino } from "pino";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { startLockServer } from "./lock-server.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "holdfast-tokens-"));
@@ -59,6 +60,33 @@ describe("a token file", () => {
     await server.stop({ graceMs: 0 });
   });
 
+  test("that is gone leaves the tokens as they were, which is said once, and is read when it is back", async () => {
+    const path = join(folder, `tokens-${++files}.json`);
+    writeTokens(path, [entry("first")]);
+    const lines: string[] = [];
+    const logger = pino({ level: "info" }, { write: (line: string) => void lines.push(line) });
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const server = await startLockServer({ tokens: path, logger });
+    const said = (what: string) => {
+      vi.advanceTimersByTime(1_000);
+      return lines.filter((line) => line.includes(what)).length;
+    };
+    renameSync(path, `${path}.away`);
+    await expect.poll(() => said("could not be read")).toBe(1);
+    for (let time = 0; time < 5; time++) {
+      said("");
+      await expect(stat(path)).rejects.toThrow();
+    }
+    const store = remoteStore(server.url, { token: "first" });
+    await store.look({ key: "k", maxClaims: 0 });
+    writeTokens(path, [entry("first"), entry("second")]);
+    await expect.poll(() => said("read the token file again")).toBe(1);
+    expect(said("could not be read")).toBe(1);
+    await store.close();
+    await server.stop({ graceMs: 0 });
+  });
+
   test.each([
     ["is not JSON", "{"],
     ["has no list", "{}"],
@@ -100,22 +128,4 @@ describe("listening", () => {
     await expect(startLockServer({ port: server.port })).rejects.toMatchObject({ code: "EADDRINUSE" });
     await server.stop({ graceMs: 0 });
   });
-});
-
-test("neither the token of a caller nor that of a claim is logged", async () => {
-  const lines: string[] = [];
-  const logger = pino({ level: "trace" }, { write: (line: string) => void lines.push(line) });
-  const server = await startLockServer({ tokens: [entry("caller-secret", "only/")], logger });
-  const store = remoteStore(server.url, { token: "caller-secret" });
-  await store.release([{ key: "only/k", id: "i", token: "claim-secret" }]);
-  await store.release([{ key: "other", id: "i", token: "claim-secret" }]).catch(() => {});
-  await fetch(`${server.url}/holdfast.v1.Locks/Status`, {
-    method: "POST",
-    headers: { "content-type": "application/json", authorization: "Bearer wrong-secret" },
-    body: "{",
-  });
-  await store.close();
-  await server.stop({ graceMs: 0 });
-  expect(lines.join("")).toContain("listening");
-  expect(lines.join("")).not.toMatch(/-secret/);
 });

@@ -170,6 +170,11 @@ export interface CasDriver {
    * request has shown what the server can do.
    */
   readonly checksTime: boolean;
+  /**
+   * Whether many keys at once are worth two requests instead of one, because it can work on the first while this process
+   * does on the second, and a request costs little. Default false.
+   */
+  readonly worksInHalves?: boolean;
   readonly limits?: DriverLimits;
   /**
    * What has to be done before the first request, such as connecting and checking who is there. Called before that, and again

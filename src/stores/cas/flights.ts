@@ -48,6 +48,9 @@ export interface FlightOptions {
   onIdle(): void;
 }
 
+/** From so many lanes on, two flights are made of them where the driver works in halves. */
+const FIRST_HALVED = 32;
+
 /** One lane's part of a flight. */
 interface Passenger {
   readonly lane: Lane;
@@ -160,21 +163,23 @@ export class Flights {
   }
 
   #depart(): void {
-    const { maxFlights, clock, time, maxChanges } = this.#options;
+    const { driver, maxFlights, clock, time, maxChanges } = this.#options;
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      if (bounds === undefined) void this.#read(this.#ready.splice(0, maxChanges));
-      else void this.#swap(this.#passengers(bounds), bounds, nowMs);
+      const isHalved = driver.worksInHalves && this.#underWay === 0 && this.#ready.length >= FIRST_HALVED;
+      const seats = isHalved ? Math.min(maxChanges, Math.ceil(this.#ready.length / 2)) : maxChanges;
+      if (bounds === undefined) void this.#read(this.#ready.splice(0, seats));
+      else void this.#swap(this.#passengers(bounds, seats), bounds, nowMs);
     }
   }
 
-  #passengers(bounds: TimeBounds): Passenger[] {
-    const { combine: options, maxChanges, maxBatchBytes } = this.#options;
+  #passengers(bounds: TimeBounds, seats: number): Passenger[] {
+    const { combine: options, maxBatchBytes } = this.#options;
     const passengers: Passenger[] = [];
     let bytes = 0;
     let taken = 0;
-    while (taken < this.#ready.length && passengers.length < maxChanges && bytes < maxBatchBytes) {
+    while (taken < this.#ready.length && passengers.length < seats && bytes < maxBatchBytes) {
       const lane = this.#ready[taken++] as Lane;
       const operations = lane.takeOff();
       const { known, isGuess } = this.#knownOf(lane);

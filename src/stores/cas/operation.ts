@@ -139,9 +139,9 @@ function applyAll(
     keepUntilMs: lastUseMs(record, highMs) + options.keepIdleMs,
     dropped,
     wakes,
-    ...(kept === undefined ? {} : { keepers: kept.assumed() }),
   };
-  return { change, outcomes, record, text };
+  const whole = kept === undefined ? change : { ...change, keepers: kept.assumed() };
+  return { change: whole, outcomes, record, text };
 }
 
 function isNew(record: LockRecord, asked: Asked): asked is Extract<Asked, { verb: "acquire" }> {

@@ -34,6 +34,7 @@ export function fileDriver(path: string): CasDriver {
     name: "file",
     durability: "local",
     checksTime: true,
+    worksInHalves: true,
 
     async read(keys) {
       const { nowMs, rows } = await ask({ verb: "read", keys });

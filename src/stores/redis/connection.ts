@@ -52,12 +52,16 @@ export interface Connection {
   listen(channel: string, events: SubscriptionEvents): Subscription;
 }
 
-export function connectionOver(client: RedisClient): Connection {
+/** `remedy` says what to do about a prefix that the client itself puts before keys. */
+export function connectionOver(
+  client: RedisClient,
+  remedy = "Pass keyPrefix to the store instead.",
+): Connection {
   if (typeof client !== "object" || client === null) throw wrongClient();
   const { keyPrefix } = (client.options ?? {}) as { keyPrefix?: unknown };
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw invalid(
-      `client must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". Pass keyPrefix to the store instead.`,
+      `client must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". ${remedy}`,
     );
   }
   if ("call" in client && typeof client.call === "function") return overIoRedis(client);

@@ -1,2 +1,9 @@
-export type { IoRedisClient, NodeRedisClient, RedisClient } from "./connection.ts";
+export {
+  type Connection,
+  connectionOver,
+  type IoRedisClient,
+  type NodeRedisClient,
+  type RedisClient,
+} from "./connection.ts";
+export { mapError as mapRedisError, replyCode } from "./errors.ts";
 export { type RedisStoreOptions, redisStore } from "./redis-store.ts";

@@ -122,6 +122,7 @@ export class Connection {
       link.leave(LEAVING_MS);
     },
     onGranted: (owner, ref) => this.#listeners.get(owner)?.([ref]),
+    onAcquired: (request, answer) => this.#waiting.asked(request, answer),
     onClosed: (link, error) => {
       this.#links.delete(link);
       if (this.#closed !== undefined) return;

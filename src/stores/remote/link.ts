@@ -25,7 +25,6 @@ import {
   type AnswerListener,
   FrameSplitter,
   Pacer,
-  RequestWriter,
   readAnswers,
   SESSION_PATH,
   SESSION_VERSION,
@@ -34,7 +33,7 @@ import {
 import { errorOfStatus, notAServer, unavailable } from "./link-errors.ts";
 import type { RemoteTls } from "./options.ts";
 import { Outbox } from "./outbox.ts";
-import { inParts, sizeOf, sizeOfAll } from "./parts.ts";
+import { sizeOf, sizeOfAll } from "./parts.ts";
 import { SilenceWatch } from "./silence-watch.ts";
 
 export interface LinkOptions {
@@ -51,12 +50,18 @@ export interface LinkEvents {
   /** The server wants to be left. What was asked is still answered, nothing more is to be. */
   onGoodbye(link: Link): void;
   onGranted(owner: string, ref: GrantRef): void;
+  /** A claim was asked for, and this is the answer; whoever asked hears it after that. */
+  onAcquired(request: ClaimRequest, answer: AcquireAnswer): void;
   /** It has ended, whether it had opened or not. Called once. */
   onClosed(link: Link, error: HoldfastError): void;
 }
 
 interface Pending {
   readonly verb: "acquire" | "renew" | "release" | "look";
+  /** The message that it went out in. */
+  readonly message: number;
+  /** What was asked for, if that was a claim. */
+  readonly request: ClaimRequest | undefined;
   readonly resolve: (answer: never) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -64,14 +69,11 @@ interface Pending {
 /** The longest answer that is read. The server bounds what it sends by what was asked for. */
 const MAX_ANSWER_BYTES = 268_435_456;
 
+/** At most how long a look is in a message: a key or a prefix, and a cursor. */
+const LOOK_BYTES = 4_096;
+
 /** How much the server may send ahead of what is read here. */
 const WINDOW_BYTES = 4_194_304;
-
-/** From how many operations in one turn of the event loop on two messages are made of them. */
-const HALVED_OPERATIONS = 32;
-
-/** Room for what a message holds besides operations. */
-const MESSAGE_SLACK_BYTES = 64;
 
 export class Link implements AnswerListener {
   readonly url: string;
@@ -80,20 +82,13 @@ export class Link implements AnswerListener {
   readonly #stream: ClientHttp2Stream;
   readonly #splitter = new FrameSplitter(MAX_ANSWER_BYTES);
   readonly #pacer = new Pacer((bytes) => this.#handle(bytes));
-  readonly #writer = new RequestWriter();
+  readonly #outbox: Outbox;
   /** What has not been answered, by its number less one. */
   readonly #pending: (Pending | undefined)[] = [];
   readonly #free: number[] = [];
   #unanswered = 0;
-  /** How many operations are in the message that is being made, and how many were asked in this turn of the event loop. */
-  #asked = 0;
-  #turn = 0;
-  /** After how many operations a message is sent although there will be more. */
-  #half = Number.POSITIVE_INFINITY;
-  #flushing = false;
-  readonly #outbox: Outbox;
-  #maxMessageBytes = 1_024;
-  #maxOperations = 1;
+  /** The latest message of which something was answered. */
+  #answeredMessage = 0;
   #open = false;
   #leaving = false;
   #closed = false;
@@ -123,7 +118,6 @@ export class Link implements AnswerListener {
     this.#stream.on("data", (piece: Buffer) => this.#receive(piece));
     this.#stream.on("error", (error) => this.#fail(error));
     this.#stream.on("close", () => this.#fail(new Error("The stream was closed.")));
-    this.#outbox = new Outbox(this.#stream, (error) => this.#fail(error));
     this.#connectTimer = setTimeout(
       () => this.#fail(new Error(`No answer within ${options.connectTimeoutMs} ms.`)),
       options.connectTimeoutMs,
@@ -134,8 +128,11 @@ export class Link implements AnswerListener {
       ping: (answered) => void this.#connection.ping(answered),
       onSilence: (error) => this.#fail(error),
     });
-    this.#writer.hello(SESSION_VERSION, agent);
-    this.#outbox.send(this.#writer.take());
+    this.#outbox = new Outbox(this.#stream, () =>
+      this.#fail(new Error("The server does not read what is asked.")),
+    );
+    this.#outbox.writer.hello(SESSION_VERSION, agent);
+    this.#outbox.flush();
   }
 
   /** Whether it can be asked. */
@@ -145,62 +142,64 @@ export class Link implements AnswerListener {
 
   acquireClaim(request: ClaimRequest): Promise<AcquireAnswer> {
     return new Promise((resolve, reject) => {
-      const number = this.#enlist("acquire", resolve, reject);
-      this.#makeRoom(
-        sizeOf(request) + 3 * (request.owner.length + request.info.length + request.application.length),
-      );
-      this.#writer.acquire(number, request);
+      const { owner, info, application } = request;
+      const bytes = sizeOf(request) + 3 * (owner.length + info.length + application.length);
+      const number = this.#enlist("acquire", bytes, 1, resolve, reject, request);
+      this.#outbox.writer.acquire(number, request);
     });
   }
 
-  renewClaims(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
-    return this.#inParts(refs, (part) => {
-      return new Promise((resolve, reject) => {
-        const number = this.#enlist("renew", resolve, reject);
-        this.#makeRoom(sizeOfAll(part), part.length);
-        this.#writer.renew(number, part);
-      });
-    });
+  /** What cannot be answered of a list that takes several messages fails by itself, as within one. */
+  async renewClaims(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    const parts = this.#outbox.partsOf(refs);
+    if (parts.length === 1) return this.#renewPart(refs);
+    const settled = await Promise.allSettled(parts.map((part) => this.#renewPart(part)));
+    const failure = settled.find((each) => each.status === "rejected");
+    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    return settled.flatMap((each, index): readonly RenewAnswer[] =>
+      each.status === "fulfilled"
+        ? each.value
+        : (parts[index] ?? []).map(() => ({ state: "failed", error: each.reason })),
+    );
   }
 
+  /** Not an async function: every lock cycle ends with it. */
   releaseClaims(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    return this.#inParts(refs, (part) => {
-      return new Promise((resolve, reject) => {
-        const number = this.#enlist("release", resolve, reject);
-        this.#makeRoom(sizeOfAll(part), part.length);
-        this.#writer.release(number, part);
-      });
-    });
+    const parts = this.#outbox.partsOf(refs);
+    if (parts.length === 1) return this.#releasePart(refs);
+    return Promise.all(parts.map((part) => this.#releasePart(part))).then((released) => released.flat());
   }
 
   lookAt(query: LookQuery): Promise<LookPage> {
     return new Promise((resolve, reject) => {
-      const number = this.#enlist("look", resolve, reject);
-      this.#makeRoom(4_096);
-      this.#writer.look(number, query);
+      const number = this.#enlist("look", LOOK_BYTES, 1, resolve, reject);
+      this.#outbox.writer.look(number, query);
     });
   }
 
   listen(owner: string): void {
-    this.#makeRoom(3 * owner.length);
-    this.#writer.listen(owner);
-    this.#flushSoon();
+    this.#outbox.makeRoom(3 * owner.length, 0);
+    this.#outbox.writer.listen(owner);
   }
 
   unlisten(owner: string): void {
-    this.#makeRoom(3 * owner.length);
-    this.#writer.unlisten(owner);
+    this.#outbox.makeRoom(3 * owner.length, 0);
+    this.#outbox.writer.unlisten(owner);
     // A message's listens are applied before its unlistens, so whoever listens anew must do so in the next one.
-    this.#flush();
+    this.#outbox.flush();
   }
 
   /** Asks nothing more, and ends when everything has been answered, or when `patienceMs` are over. */
   leave(patienceMs: number): void {
     this.#leaving = true;
-    if (this.#unanswered === 0) this.#hangUp();
-    else setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
+    if (this.#unanswered === 0) {
+      this.#hangUp();
+      return;
+    }
+    setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
   }
 
+  /** Ends it at once. */
   close(error: HoldfastError): void {
     this.#fail(error);
   }
@@ -211,8 +210,7 @@ export class Link implements AnswerListener {
     if (this.#open) return;
     clearTimeout(this.#connectTimer);
     this.#open = true;
-    this.#maxMessageBytes = welcome.maxMessageBytes;
-    this.#maxOperations = welcome.maxOperations;
+    this.#outbox.allow(welcome.maxMessageBytes, welcome.maxOperations);
     this.#keepProcessAlive();
     this.#events.onOpen(this, welcome);
   }
@@ -222,7 +220,9 @@ export class Link implements AnswerListener {
   }
 
   acquired(number: number, answer: AcquireAnswer): void {
-    this.#settle(number, "acquire")?.resolve(answer as never);
+    const pending = this.#settle(number, "acquire");
+    if (pending?.request !== undefined) this.#events.onAcquired(pending.request, answer);
+    pending?.resolve(answer as never);
   }
 
   renewed(number: number, answers: readonly RenewAnswer[]): void {
@@ -245,65 +245,38 @@ export class Link implements AnswerListener {
     this.#events.onGranted(owner, ref);
   }
 
-  // Sending.
+  // Asking.
 
-  #enlist(verb: Pending["verb"], resolve: (answer: never) => void, reject: (error: unknown) => void): number {
+  /** Takes note of an operation, and makes room for it in the message. Returns its number. */
+  #enlist(
+    verb: Pending["verb"],
+    bytes: number,
+    operations: number,
+    resolve: (answer: never) => void,
+    reject: (error: unknown) => void,
+    request?: ClaimRequest,
+  ): number {
     if (this.#closed) throw unavailable(this.url, new Error("The session has just ended."));
+    this.#outbox.makeRoom(bytes, operations);
     const slot = this.#free.pop() ?? this.#pending.length;
-    this.#pending[slot] = { verb, resolve, reject };
-    // Something is under way already, which the server works on meanwhile.
-    if (this.#unanswered > 0 && this.#turn === 0) this.#half = Number.POSITIVE_INFINITY;
+    this.#pending[slot] = { verb, message: this.#outbox.number, request, resolve, reject };
     this.#unanswered++;
     if (this.#unanswered === 1) this.#keepProcessAlive();
-    this.#flushSoon();
     return slot + 1;
   }
 
-  /** Sends what there is when something of this size does not fit in with it. */
-  #makeRoom(bytes: number, operations = 1): void {
-    const full =
-      this.#writer.bytes + bytes + MESSAGE_SLACK_BYTES > this.#maxMessageBytes ||
-      this.#asked + operations > this.#maxOperations;
-    if ((full && !this.#writer.isEmpty) || this.#asked === this.#half) this.#flush();
-    this.#asked += operations;
-    this.#turn += operations;
+  #renewPart(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
+    return new Promise((resolve, reject) => {
+      const number = this.#enlist("renew", sizeOfAll(refs), refs.length, resolve, reject);
+      this.#outbox.writer.renew(number, refs);
+    });
   }
 
-  #inParts<R extends ClaimRef, T>(
-    refs: readonly R[],
-    ask: (part: readonly R[]) => Promise<readonly T[]>,
-  ): Promise<readonly T[]> {
-    const maxRefs = Math.max(1, Math.floor(this.#maxOperations / 2));
-    return inParts(refs, maxRefs, this.#maxMessageBytes / 2, ask);
-  }
-
-  /** At the end of the present callback: answers that came in one message bring their next questions in one, too. */
-  #flushSoon(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
-    process.nextTick(this.#flushNow);
-  }
-
-  readonly #flushNow = () => {
-    this.#flushing = false;
-    this.#flush();
-    this.#halveNext();
-  };
-
-  /**
-   * When everything has been answered, the next questions go out as two messages, so that the server works on one while this
-   * process does on the other. Their answers come one after the other, and so do the questions after those. As many are
-   * expected as there were this time.
-   */
-  #halveNext(): void {
-    this.#half = this.#turn >= HALVED_OPERATIONS ? Math.ceil(this.#turn / 2) : Number.POSITIVE_INFINITY;
-    this.#turn = 0;
-  }
-
-  #flush(): void {
-    this.#asked = 0;
-    if (this.#writer.isEmpty || this.#closed) return;
-    this.#outbox.send(this.#writer.take());
+  #releasePart(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    return new Promise((resolve, reject) => {
+      const number = this.#enlist("release", sizeOfAll(refs), refs.length, resolve, reject);
+      this.#outbox.writer.release(number, refs);
+    });
   }
 
   // Receiving.
@@ -327,6 +300,7 @@ export class Link implements AnswerListener {
     } catch (error) {
       this.#fail(error as Error);
     }
+    this.#outbox.heard(this.#answeredMessage);
     if (this.#leaving && this.#unanswered === 0) this.#hangUp();
     return before - this.#unanswered;
   }
@@ -336,6 +310,7 @@ export class Link implements AnswerListener {
     if (pending === undefined || (verb !== undefined && pending.verb !== verb)) {
       throw new Error("The server answered what was not asked.");
     }
+    if (pending.message > this.#answeredMessage) this.#answeredMessage = pending.message;
     this.#pending[number - 1] = undefined;
     this.#free.push(number - 1);
     this.#unanswered--;
@@ -356,7 +331,7 @@ export class Link implements AnswerListener {
   #goodbye(): void {
     if (this.#leaving || this.#closed) return;
     this.#leaving = true;
-    this.#flush();
+    this.#outbox.flush();
     this.#events.onGoodbye(this);
     if (this.#unanswered === 0) this.#hangUp();
   }
@@ -364,7 +339,7 @@ export class Link implements AnswerListener {
   /** Everything has been said: the server hears that, and closes. */
   #hangUp(): void {
     if (this.#closed) return;
-    this.#flush();
+    this.#outbox.flush();
     this.#stream.end();
     this.#fail(new Error("The session was left."), 1_000);
   }
@@ -379,7 +354,7 @@ export class Link implements AnswerListener {
     const error = cause instanceof HoldfastError ? cause : unavailable(this.url, cause);
     for (const pending of this.#pending) pending?.reject(error);
     this.#pending.length = 0;
-    this.#outbox.clear();
+    this.#outbox.close();
     this.#connection.unref();
     if (lingerMs === 0) this.#connection.destroy();
     else {

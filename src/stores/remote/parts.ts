@@ -2,8 +2,8 @@
 import type { ClaimRef } from "../../core/index.ts";
 
 /** At most how many bytes a reference takes in a message. */
-export function sizeOf(ref: ClaimRef): number {
-  return 3 * (ref.key.length + ref.id.length + (ref.token?.length ?? 0)) + 64;
+export function sizeOf({ key, id, token }: ClaimRef): number {
+  return 3 * (key.length + id.length + (token?.length ?? 0)) + 64;
 }
 
 export function sizeOfAll(refs: readonly ClaimRef[]): number {
@@ -12,14 +12,13 @@ export function sizeOfAll(refs: readonly ClaimRef[]): number {
   return size;
 }
 
-/** Cuts a long list into parts that a message holds, and puts the answers together. */
-export async function inParts<R extends ClaimRef, T>(
+/** Cuts a list into parts of which a message holds each. */
+export function partsOf<R extends ClaimRef>(
   refs: readonly R[],
   maxRefs: number,
   maxBytes: number,
-  ask: (part: readonly R[]) => Promise<readonly T[]>,
-): Promise<readonly T[]> {
-  if (refs.length === 1 || (refs.length <= maxRefs && sizeOfAll(refs) <= maxBytes)) return ask(refs);
+): readonly (readonly R[])[] {
+  if (refs.length <= 1 || (refs.length <= maxRefs && sizeOfAll(refs) <= maxBytes)) return [refs];
   const parts: R[][] = [];
   let bytes = Number.POSITIVE_INFINITY;
   for (const ref of refs) {
@@ -33,5 +32,5 @@ export async function inParts<R extends ClaimRef, T>(
     part.push(ref);
     bytes += size;
   }
-  return (await Promise.all(parts.map(ask))).flat();
+  return parts;
 }

@@ -1,0 +1,99 @@
+/** `holdfast release`: ends somebody's claim by force. */
+import { createInterface } from "node:readline/promises";
+import type { Command } from "commander";
+import type { ClaimStatus, KeyStatus } from "../../core/index.ts";
+import { modeText, viewOfClaim } from "../claim-view.ts";
+import { exitCodes } from "../exit-codes.ts";
+import { CliError, usageError } from "../failure.ts";
+import { type Output, toJson } from "../output.ts";
+import { addTargetOptions, resolveTarget, withLocks } from "../target.ts";
+
+interface ReleaseOptions {
+  readonly yes?: true;
+  readonly all?: true;
+  readonly json?: true;
+}
+
+export function configureRelease(command: Command, output: Output): void {
+  command
+    .description(
+      "Ends a claim, held or waiting, whoever has it. The next in the queue is granted the key at once, while the former holder " +
+        "learns of it at its next heartbeat only: a third of its ttl later. Until then nothing but the fence keeps the two apart.",
+    )
+    .argument("<key>", "the key")
+    .argument("[id]", "the claim's id, as inspect shows it; not needed where one claim holds the key")
+    .option("-y, --yes", "do not ask")
+    .option("--all", "every claim that holds the key")
+    .option("--json", "one JSON object");
+  addTargetOptions(command)
+    .addHelpText(
+      "after",
+      `
+Exits with 1 when there was nothing to release.
+
+Examples:
+  holdfast release nightly-report
+  holdfast release nightly-report run-17 --yes`,
+    )
+    .action(async (key: string, id: string | undefined, options: ReleaseOptions) => {
+      if (id !== undefined && options.all)
+        throw usageError("An id and --all exclude each other: pass one of them.");
+      await withLocks(resolveTarget(command), async (locks) => {
+        const status = await locks.inspect(key, { maxClaims: 10_000 });
+        const claims = choose(status, id, options.all === true);
+        if (claims.length > 0 && !options.yes) await confirm(output, key, claims);
+        const released: string[] = [];
+        for (const claim of claims) if (await locks.forceRelease(key, claim.id)) released.push(claim.id);
+        if (options.json) output.line(toJson({ key, released }));
+        else tell(output, key, released);
+        if (released.length === 0) process.exitCode = exitCodes.no;
+      });
+    });
+}
+
+/** The claims that are meant. Which of several, nobody but the user can say. */
+function choose(
+  { key, held, waiting, heldCount }: KeyStatus,
+  id: string | undefined,
+  all: boolean,
+): readonly ClaimStatus[] {
+  if (id !== undefined) return [...held, ...waiting].filter((claim) => claim.id === id);
+  if (heldCount > 1 && !all) {
+    const ids = held.slice(0, 5).map((claim) => claim.id);
+    throw usageError(
+      `${heldCount} claims hold "${key}": ${ids.join(", ")}${heldCount > ids.length ? ", …" : ""}.`,
+      "Name one of them by its id, or pass --all.",
+    );
+  }
+  return held;
+}
+
+async function confirm(output: Output, key: string, claims: readonly ClaimStatus[]): Promise<void> {
+  if (!process.stdin.isTTY) {
+    throw usageError(
+      "There is nobody to ask whether this is meant, since the input is no terminal.",
+      "Pass --yes.",
+    );
+  }
+  for (const claim of claims.slice(0, 10)) {
+    const info = claim.info === "" ? "" : `, "${claim.info}"`;
+    output.note(
+      `${key}: ${claim.id} (${claim.state}, ${modeText(viewOfClaim(claim))}, by ${claim.owner}${info})`,
+    );
+  }
+  const asking = createInterface({ input: process.stdin, output: process.stderr });
+  const gone = new AbortController();
+  // Ctrl-C and Ctrl-D are a no. Without these the question would never be answered.
+  asking.on("SIGINT", () => asking.close());
+  asking.on("close", () => gone.abort());
+  const what = claims.length === 1 ? "this claim" : `these ${claims.length} claims`;
+  const question = `End ${what}? Whoever has it may still be at work. [y/N] `;
+  const answer = await asking.question(question, { signal: gone.signal }).catch(() => "");
+  asking.close();
+  if (!/^y(es)?$/i.test(answer.trim())) throw new CliError(exitCodes.no, "nothing was released.");
+}
+
+function tell(output: Output, key: string, released: readonly string[]): void {
+  if (released.length === 0) output.note(`There was nothing to release on "${key}".`);
+  for (const id of released) output.line(`released ${id} on ${key}`);
+}

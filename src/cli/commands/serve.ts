@@ -1,0 +1,219 @@
+/** `holdfast serve`: a lock server over any store. */
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { type Command, Option } from "commander";
+import { pino } from "pino";
+import { HoldfastError, type Store } from "../../core/index.ts";
+import { openStore } from "../../open/index.ts";
+import { type LockServer, type ServerLimits, type ServerOptions, startServer } from "../../server/index.ts";
+import { exitCodes } from "../exit-codes.ts";
+import { CliError, usageError } from "../failure.ts";
+import { maskedUrl } from "../masked-url.ts";
+import { type Output, table, toJson } from "../output.ts";
+import { type Configuration, loadConfiguration } from "../serve/configuration.ts";
+import {
+  flagOf,
+  limitNames,
+  limitSetting,
+  type Setting,
+  settings,
+  variableOf,
+} from "../serve/setting-table.ts";
+import { writeValue } from "../serve/setting-values.ts";
+import { welcome } from "../serve/welcome.ts";
+import { stopSignal } from "../stop-signal.ts";
+import { readNamed } from "../target.ts";
+
+interface ServeOptions {
+  readonly config?: string;
+  readonly printConfig?: true;
+  readonly json?: true;
+  readonly welcome?: true;
+}
+
+/** How long the store is given to answer for the first time. */
+const FIRST_ANSWER_MS = 2_000;
+
+export function configureServe(command: Command, output: Output): void {
+  command
+    .description(
+      "Runs a lock server over a store: by default over files in a folder, which survive a restart. It listens on this machine " +
+        "only, unless told otherwise. SIGTERM and Ctrl-C stop it when what is under way has ended, a second one at once; SIGHUP reads the " +
+        "token file again.",
+    )
+    .addOption(new Option("--config <path>", "a configuration file, YAML or JSON").env("HOLDFAST_CONFIG"))
+    .option("--print-config", "print every setting and where it comes from, and do not start")
+    .option("--json", "with --print-config: one JSON object")
+    .option("--welcome", "print what to try, once it listens");
+  for (const setting of settings) {
+    if (setting.name === "limits.maxMessageBytes") command.optionsGroup("Limits:");
+    command.addOption(optionOf(setting));
+  }
+  command
+    .addHelpText(
+      "after",
+      `
+Every setting has a variable in the environment as well, and a key in the configuration file: --tls-cert is HOLDFAST_TLS_CERT
+and "tls.cert". A flag wins over the environment, that over the file.
+
+Examples:
+  holdfast serve
+  holdfast serve --store redis://localhost:6379 --port 7421
+  holdfast serve --config /etc/holdfast.yaml --print-config
+  holdfast serve --address 0.0.0.0 --tokens tokens.json --tls-cert server.crt --tls-key server.key`,
+    )
+    .action(async (options: ServeOptions) => {
+      const flags = new Map(settings.map(({ name }) => [name, command.getOptionValue(attributeOf(name))]));
+      const configuration = loadConfiguration({ flags, environment: process.env, file: options.config });
+      if (options.printConfig) printConfiguration(output, configuration, options.json === true);
+      else await serve(configuration, options.welcome === true, output);
+    });
+}
+
+/** Flags have neither default nor variable of commander's: the configuration knows of both, and of the file. */
+function optionOf(setting: Setting): Option {
+  const usual = setting.default === undefined ? "" : ` (default: ${writeValue(setting, setting.default)})`;
+  const argument = setting.kind === "switch" ? "" : ` <${argumentOf(setting)}>`;
+  const option = new Option(`${flagOf(setting)}${argument}`, `${setting.help}${usual}`);
+  return setting.choices === undefined ? option : option.choices(setting.choices);
+}
+
+function argumentOf({ name, kind }: Setting): string {
+  if (kind === "choice") return "level";
+  if (name === "store") return "url";
+  return { text: "host", path: "path", integer: "number", duration: "duration", switch: "" }[kind];
+}
+
+/** Under which name commander keeps the value of a flag. */
+function attributeOf(name: string): string {
+  return name.replace(/^limits\./, "").replace(/\.([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function printConfiguration(output: Output, configuration: Configuration, json: boolean): void {
+  const rows = [...configuration.values()].map(({ setting, value, origin }) => {
+    const text = value === undefined ? null : maskedUrl(writeValue(setting, value));
+    return {
+      name: setting.name,
+      value: text,
+      from: origin,
+      flag: flagOf(setting),
+      variable: variableOf(setting),
+    };
+  });
+  if (json) {
+    output.line(toJson({ settings: rows }));
+    return;
+  }
+  const cells = rows.map(({ name, value, from }) => [name, value ?? "-", from]);
+  for (const line of table(output, ["SETTING", "VALUE", "FROM"], cells)) output.line(line);
+}
+
+async function serve(configuration: Configuration, welcoming: boolean, output: Output): Promise<void> {
+  const text = (name: string) => configuration.get(name)?.value as string | undefined;
+  const number = (name: string) => configuration.get(name)?.value as number;
+  const logger = pino({ name: "holdfast", level: text("logLevel") ?? "info" });
+  // Before anything is open: what a signal interrupts must be closed in order.
+  const stop = stopSignal(["SIGINT", "SIGTERM"]);
+  const url = storeUrl(configuration);
+  const store = await openStore(url);
+  let server: LockServer | undefined;
+  process.on("SIGHUP", () => void server?.reloadTokens());
+  try {
+    await firstAnswer(store, (error) =>
+      logger.warn({ code: error.code }, `${error.message} Serving anyway.`),
+    );
+    server = await start({ ...serverOptions(configuration), store, logger, closeStore: true });
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+  if (welcoming) output.line(welcome(server.url, maskedUrl(url)));
+  if (!stop.signal.aborted) await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
+  await server.stop({ graceMs: number("grace") });
+}
+
+function storeUrl(configuration: Configuration): string {
+  const value = (name: string) => configuration.get(name)?.value;
+  if (value("memory") === true) return "memory:";
+  const store = value("store");
+  if (typeof store === "string") {
+    if (/^holdfasts?:/.test(store)) {
+      const { origin } = configuration.get("store") ?? {};
+      throw usageError(`${origin} names a lock server, and a server needs a store: ${maskedUrl(store)}.`);
+    }
+    return store;
+  }
+  const folder = String(value("data"));
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch (error) {
+    throw usageError(
+      `The data folder cannot be made: ${(error as Error).message}.`,
+      "Name another one with --data.",
+    );
+  }
+  return `file:${join(folder, "locks").split("/").map(encodeURIComponent).join("/")}`;
+}
+
+function serverOptions(configuration: Configuration): Omit<ServerOptions, "store"> {
+  const value = <T>(name: string) => configuration.get(name)?.value as T;
+  const tokens = value<string | undefined>("tokens");
+  const tls = tlsOptions(configuration);
+  return {
+    host: value<string>("address"),
+    port: value<number>("port"),
+    insecure: value<boolean | undefined>("insecure") === true,
+    limits: Object.fromEntries(limitNames.map((name) => [name, value(limitSetting(name))])) as ServerLimits,
+    ...(tokens !== undefined && { tokens }),
+    ...(tls !== undefined && { tls }),
+  };
+}
+
+function tlsOptions(configuration: Configuration): ServerOptions["tls"] {
+  const [cert, key, clientCa] = ["tls.cert", "tls.key", "tls.clientCa"].map((name) => {
+    const { value, origin } = configuration.get(name) ?? {};
+    return typeof value === "string" ? readNamed(origin ?? name, value) : undefined;
+  });
+  if (cert === undefined && key === undefined && clientCa === undefined) return undefined;
+  if (cert === undefined || key === undefined) {
+    throw usageError("Encryption takes both --tls-cert and --tls-key; --tls-client-ca comes on top of them.");
+  }
+  return { cert, key, ...(clientCa !== undefined && { clientCa }) };
+}
+
+/** A wrong password or a damaged file should be told at the start. An outage may be over soon; the server says when it is ready. */
+async function firstAnswer(store: Store, onOutage: (error: HoldfastError) => void): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const silent = new HoldfastError("STORE_UNAVAILABLE", "The store does not answer.");
+    timer = setTimeout(() => reject(silent), FIRST_ANSWER_MS);
+  });
+  try {
+    await Promise.race([store.look({ prefix: "", limit: 1, maxClaims: 0 }), late]);
+  } catch (error) {
+    if (!(error instanceof HoldfastError) || !error.retryable) throw error;
+    onOutage(error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function start(options: ServerOptions): Promise<LockServer> {
+  try {
+    return await startServer(options);
+  } catch (error) {
+    if (error instanceof HoldfastError) throw error;
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === "EADDRINUSE") {
+      throw new CliError(
+        exitCodes.failure,
+        `something else listens on ${options.host}:${options.port} already.`,
+        "Perhaps a server runs there. Otherwise pass another --port; 0 takes any that is free.",
+      );
+    }
+    if (code === "ENOENT" || code === "EACCES" || code === "EADDRNOTAVAIL" || code?.startsWith("ERR_OSSL")) {
+      throw usageError(`the server cannot start: ${message}.`);
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,138 @@
+/** `holdfast watch`: what becomes of keys, as it happens. */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Command } from "commander";
+import { HoldfastError, type Locks } from "../../core/index.ts";
+import { type KeyView, keyHeadings, keyRow, modeText, viewOfKey } from "../claim-view.ts";
+import { parseDuration } from "../duration.ts";
+import { exitCodes } from "../exit-codes.ts";
+import { usageError } from "../failure.ts";
+import { changesBetween, claimsOf, type KeyChange } from "../key-changes.ts";
+import { type Output, table, toJson } from "../output.ts";
+import { stopSignal } from "../stop-signal.ts";
+import { addTargetOptions, resolveTarget, withLocks } from "../target.ts";
+import { collect } from "./ls.ts";
+
+interface WatchOptions {
+  readonly prefix?: string;
+  readonly interval: string;
+  readonly json?: true;
+}
+
+/** How many claims of a key are followed. Those behind them in a longer queue are seen as they move up. */
+const FOLLOWED_CLAIMS = 1_000;
+
+export function configureWatch(command: Command, output: Output): void {
+  command
+    .description(
+      "Shows what becomes of a key, of the keys with a prefix, or of all. On a terminal it is a table that is drawn again and again; " +
+        "otherwise a line for every change, beginning with what is there. It looks at the store once an interval, so what comes and goes " +
+        "between two looks is not seen. Ctrl-C ends it.",
+    )
+    .argument("[key]", "the key; all if there is none")
+    .option("--prefix <prefix>", "the keys that begin with this, instead of one key")
+    .option("--interval <duration>", "how long to wait between two looks", "1s")
+    .option("--json", "one JSON object a change, each on a line of its own");
+  addTargetOptions(command)
+    .addHelpText(
+      "after",
+      `
+Examples:
+  holdfast watch
+  holdfast watch nightly-report
+  holdfast watch --prefix billing/ --json | jq -r 'select(.event == "held") | .key'`,
+    )
+    .action(async (key: string | undefined, options: WatchOptions) => {
+      if (key !== undefined && options.prefix !== undefined) {
+        throw usageError("A key and --prefix exclude each other: pass one of them.");
+      }
+      const intervalMs = parseDuration("--interval", options.interval);
+      if (intervalMs < 100) throw usageError(`--interval must be 100ms or more, not ${options.interval}.`);
+      const stop = stopSignal();
+      const watched = async (locks: Locks) => {
+        const see =
+          output.isTerminal && !options.json ? drawer(output) : teller(output, options.json === true);
+        await follow(output, () => look(locks, key, options.prefix), see, intervalMs, stop.signal);
+      };
+      await withLocks(resolveTarget(command), watched, stop.signal).catch((error) => {
+        if (stop.number() === 0) throw error;
+      });
+      process.exitCode = exitCodes.signal + stop.number();
+    });
+}
+
+async function look(locks: Locks, key: string | undefined, prefix = ""): Promise<readonly KeyView[]> {
+  const maxClaims = FOLLOWED_CLAIMS;
+  if (key !== undefined) return [viewOfKey(await locks.inspect(key, { maxClaims }))];
+  return collect(locks.list({ prefix, maxClaims }));
+}
+
+/** Looks until it is stopped. An outage is told once, and so is its end; other failures end it. */
+async function follow(
+  output: Output,
+  look: () => Promise<readonly KeyView[]>,
+  see: (views: readonly KeyView[]) => void,
+  intervalMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  let seen = false;
+  let out = false;
+  while (!signal.aborted) {
+    try {
+      const views = await look();
+      if (out) output.note("holdfast: the store answers again.");
+      out = false;
+      seen = true;
+      see(views);
+    } catch (error) {
+      const outage = error instanceof HoldfastError && error.retryable;
+      // At the start it is more likely a wrong address than an outage.
+      if (!outage || !seen) throw error;
+      if (!out) output.note(`holdfast: ${error.code}: ${error.message} Trying again.`);
+      out = true;
+    }
+    await sleep(intervalMs, undefined, { signal }).catch(() => {});
+  }
+}
+
+/** Prints every change. */
+function teller(output: Output, json: boolean): (views: readonly KeyView[]) => void {
+  let before = claimsOf([]);
+  return (views) => {
+    const after = claimsOf(views);
+    const at = new Date().toISOString();
+    for (const change of changesBetween(before, after)) {
+      output.line(json ? toJson({ at, ...change }) : lineOf(at, change));
+    }
+    before = after;
+  };
+}
+
+function lineOf(at: string, { event, key, claim }: KeyChange): string {
+  const fence = claim.fence === null ? "" : ` fence ${claim.fence}`;
+  const info = claim.info === "" ? "" : ` "${claim.info}"`;
+  return `${at} ${event.padEnd(7)} ${key} ${claim.id} ${modeText(claim)}${fence} ${claim.owner}${info}`;
+}
+
+/** Draws the table where it was. */
+function drawer(output: Output): (views: readonly KeyView[]) => void {
+  output.raw("\u001b[2J");
+  return (views) => {
+    const rows = views.filter(({ heldCount, waitingCount }) => heldCount + waitingCount > 0);
+    // A terminal that does not know its size says 0.
+    const room = Math.max(1, (process.stdout.rows || 24) - 4);
+    const width = process.stdout.columns || 80;
+    const lines = [
+      `${new Date().toLocaleTimeString()}  ${rows.length} keys. Ctrl-C ends this.`,
+      "",
+      ...table(output, keyHeadings, rows.slice(0, room).map(keyRow)),
+      ...(rows.length > room ? [`… and ${rows.length - room} more`] : []),
+    ];
+    // Home, then each line over what was there, then nothing below: no flicker as with clearing first.
+    output.raw(`\u001b[H${lines.map((line) => `${cut(line, width)}\u001b[K\n`).join("")}\u001b[J`);
+  };
+}
+
+/** A line that is too long would wrap and push the others down. One with colours is left alone: it is the headings. */
+function cut(line: string, width: number): string {
+  return line.includes("\u001b") ? line : [...line].slice(0, width).join("");
+}

@@ -1,0 +1,245 @@
+/** Looks a store over: what `holdfast doctor` checks. Everything it does, it does to keys of its own, and removes them. */
+import { randomUUID } from "node:crypto";
+import { type ClaimRequest, HoldfastError, type Store } from "../../core/index.ts";
+import { type Check, fail, ok, warn } from "./check.ts";
+
+export interface Patient {
+  /** Where requests come from. */
+  readonly store: Store;
+  /** Another one over the same place, so that wake-ups have to travel. */
+  readonly other: Store;
+  /** Keys are made below this. */
+  readonly prefix: string;
+  readonly timeoutMs: number;
+}
+
+/** How long claims of an examination live that was cut off. */
+const TTL_MS = 10_000;
+
+/** Enough for a 99th percentile that means something, and never longer than a moment. */
+const SAMPLES = 200;
+const SAMPLING_MS = 2_000;
+
+/** A push that takes longer is no better than asking. */
+const PUSH_MS = 2_000;
+
+/** All checks in order. The first failure leaves the rest undone, since they would fail for the same reason. */
+export async function examine(patient: Patient): Promise<readonly Check[]> {
+  const checks: Check[] = [];
+  const parts = [reach, useRights, compareClocks, measureLatency, growFences, wakeUp, judgeDurability];
+  for (const part of parts) {
+    const name = names.get(part) ?? "";
+    const failed = checks.some(({ verdict }) => verdict === "fail");
+    checks.push(failed ? skipped(name) : await part(patient).catch((error: unknown) => failure(name, error)));
+  }
+  return checks;
+}
+
+type Part = (patient: Patient) => Promise<Check>;
+
+function skipped(name: string): Check {
+  return { name, verdict: "skipped", found: "an earlier check failed" };
+}
+
+async function reach({ store, prefix, timeoutMs }: Patient): Promise<Check> {
+  const startMs = performance.now();
+  await within(timeoutMs, store.look({ key: `${prefix}reach`, maxClaims: 0 }));
+  return ok("reachable", `the ${store.name} store answered in ${ms(performance.now() - startMs)}`);
+}
+
+/** Every verb once: look was before. */
+async function useRights(patient: Patient): Promise<Check> {
+  const { store, timeoutMs } = patient;
+  const request = requestFor(patient);
+  try {
+    const { state } = await within(timeoutMs, store.acquire(request));
+    if (state !== "held")
+      return fail("rights", `a free key was answered "${state}"`, "Report this: it is a defect.");
+    const [renewed] = await within(timeoutMs, store.renew([request]));
+    if (renewed?.state !== "held")
+      return fail("rights", "a held lock could not be renewed", "Is the store's clock being set?");
+  } finally {
+    await within(timeoutMs, store.release([request])).catch(() => {});
+  }
+  const { keys } = await within(timeoutMs, store.look({ key: request.key, maxClaims: 1 }));
+  if ((keys[0]?.heldCount ?? 0) > 0)
+    return fail("rights", "a lock could not be given back", "Does somebody use the key?");
+  return ok("rights", "a lock can be taken, renewed, given back and looked at");
+}
+
+/** From the time of a grant, which is the store's, and the middle of our own while it was asked for. */
+async function compareClocks(patient: Patient): Promise<Check> {
+  const { store, timeoutMs } = patient;
+  const request = requestFor(patient);
+  const beforeMs = Date.now();
+  const answer = await within(timeoutMs, store.acquire(request));
+  const afterMs = Date.now();
+  await within(timeoutMs, store.release([request]));
+  if (answer.state !== "held") throw new HoldfastError("STORE_FAILURE", "A free key was not granted.");
+  const offMs = answer.acquiredAtMs - (beforeMs + afterMs) / 2;
+  const found = `the store's clock is ${ms(Math.abs(offMs))} ${offMs < 0 ? "behind" : "ahead of"} this machine's, give or take ${ms((afterMs - beforeMs) / 2)}`;
+  if (Math.abs(offMs) < 1_000) return ok("clock", found);
+  return warn(
+    "clock",
+    found,
+    "Locks do not mind: the store's clock alone decides. Times that people see will differ. Run NTP on both.",
+  );
+}
+
+/** Of heartbeats, one after the other: what keeps a lease alive. */
+async function measureLatency(patient: Patient): Promise<Check> {
+  const { store, timeoutMs } = patient;
+  const request = requestFor(patient);
+  const took: number[] = [];
+  try {
+    await within(timeoutMs, store.acquire(request));
+    const endMs = performance.now() + SAMPLING_MS;
+    while (took.length < SAMPLES && performance.now() < endMs) {
+      const startMs = performance.now();
+      await within(timeoutMs, store.renew([request]));
+      took.push(performance.now() - startMs);
+    }
+  } finally {
+    await within(timeoutMs, store.release([request])).catch(() => {});
+  }
+  took.sort((a, b) => a - b);
+  const at = (fraction: number) => took[Math.min(took.length - 1, Math.floor(took.length * fraction))] ?? 0;
+  const found = `p50 ${ms(at(0.5))}, p90 ${ms(at(0.9))}, p99 ${ms(at(0.99))} over ${took.length} heartbeats`;
+  if (at(0.99) < 500) return ok("latency", found);
+  return warn(
+    "latency",
+    found,
+    "Use a ttl of thirty times the p99 or more, and look for the cause: the network, or a busy store.",
+  );
+}
+
+async function growFences(patient: Patient): Promise<Check> {
+  const { store, timeoutMs, prefix } = patient;
+  const key = `${prefix}${randomUUID()}`;
+  const fences: bigint[] = [];
+  for (let turn = 0; turn < 2; turn++) {
+    const request = { ...requestFor(patient), key };
+    const answer = await within(timeoutMs, store.acquire(request));
+    await within(timeoutMs, store.release([request]));
+    if (answer.state === "held") fences.push(answer.fence);
+  }
+  const [first = 0n, second = 0n] = fences;
+  if (second > first)
+    return ok("fences", `the second of two grants has the higher fence (${first}, ${second})`);
+  return fail(
+    "fences",
+    `the second of two grants has no higher fence (${first}, ${second})`,
+    "Report this: it is a defect.",
+  );
+}
+
+/** One claim waits, the holder gives the key back elsewhere, and the grant has to be pushed. */
+async function wakeUp(patient: Patient): Promise<Check> {
+  const { store, other, timeoutMs, prefix } = patient;
+  const key = `${prefix}${randomUUID()}`;
+  const holder = { ...requestFor(patient), key };
+  const waiter = { ...requestFor(patient), key, wait: true };
+  let unsubscribe = () => {};
+  const pushed = new Promise<number>((resolve) => {
+    unsubscribe = store.onGrant(waiter.owner, () => resolve(performance.now()));
+  });
+  try {
+    await within(timeoutMs, other.acquire(holder));
+    const { state } = await within(timeoutMs, store.acquire(waiter));
+    if (state !== "waiting")
+      return fail("wake-up", `a taken key was answered "${state}"`, "Report this: it is a defect.");
+    const releasedMs = performance.now();
+    await within(timeoutMs, other.release([holder]));
+    const atMs = await within(PUSH_MS, pushed).catch(() => undefined);
+    if (atMs !== undefined)
+      return ok("wake-up", `a waiter heard of its turn within ${ms(atMs - releasedMs)}`);
+    return warn(
+      "wake-up",
+      `a waiter did not hear of its turn within ${ms(PUSH_MS)}`,
+      "Locks work, but waiters notice their turn at a heartbeat only, a third of their ttl later. Look for missing rights to subscribe, on the store's page in docs/stores.",
+    );
+  } finally {
+    unsubscribe();
+    await within(timeoutMs, store.release([holder, waiter])).catch(() => {});
+  }
+}
+
+async function judgeDurability({ store }: Patient): Promise<Check> {
+  const found = `fences and locks are ${lasting[store.durability]} ("${store.durability}")`;
+  if (store.durability !== "ephemeral") return ok("durability", found);
+  return warn(
+    "durability",
+    found,
+    "That suits jobs that can bear to run twice after a crash of the store. Otherwise use a store with a disk, or a quorum.",
+  );
+}
+
+const lasting = {
+  ephemeral: "lost with the store's process or a failover",
+  local: "on a disk, and survive a restart",
+  quorum: "kept by a majority",
+} as const;
+
+const names = new Map<Part, string>([
+  [reach, "reachable"],
+  [useRights, "rights"],
+  [compareClocks, "clock"],
+  [measureLatency, "latency"],
+  [growFences, "fences"],
+  [wakeUp, "wake-up"],
+  [judgeDurability, "durability"],
+]);
+
+function requestFor({ prefix }: Patient): ClaimRequest {
+  const id = randomUUID();
+  return {
+    key: `${prefix}${id}`,
+    id,
+    token: randomUUID(),
+    weight: 1,
+    limit: 1,
+    priority: 0,
+    ttlMs: TTL_MS,
+    wait: false,
+    owner: `holdfast-doctor:${id}`,
+    info: "holdfast doctor",
+    application: "holdfast",
+  };
+}
+
+/** What to do about each kind of failure. */
+export function failure(name: string, error: unknown): Check {
+  const { code, message, cause } = HoldfastError.from(error);
+  const why = cause instanceof Error && !message.includes(cause.message) ? ` ${cause.message}` : "";
+  return fail(
+    name,
+    `${code}: ${message}${why}`,
+    remedies[code] ?? "See docs/errors.md for what this code means.",
+  );
+}
+
+const remedies: Readonly<Record<string, string>> = {
+  STORE_UNAVAILABLE: "Is it running, is the address right, and does a firewall let this machine through?",
+  UNAUTHORIZED:
+    "Give the user of the store, or the token, the rights that its documentation names. A token with a prefix needs --prefix.",
+  STORE_FAILURE: "The store is there and does not do what it should: the message says what.",
+  UNSUPPORTED: "Install what is missing, or use another store.",
+  INVALID_ARGUMENT: "Mend the address.",
+};
+
+async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const silent = new HoldfastError("STORE_UNAVAILABLE", `There was no answer within ${timeoutMs} ms.`);
+    timer = setTimeout(() => reject(silent), timeoutMs);
+  });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function ms(value: number): string {
+  return value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`;
+}

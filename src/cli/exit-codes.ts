@@ -1,0 +1,49 @@
+/**
+ * What the command ends with. `holdfast run` passes on the code of its command, so its own codes lie where commands rarely
+ * are: most are those of sysexits.h.
+ */
+import type { ErrorCode } from "../core/index.ts";
+
+export const exitCodes = {
+  ok: 0,
+  /** The command did what it was asked, and the answer is no: a check failed, there was nothing to release. */
+  no: 1,
+  /** Wrong arguments or a wrong configuration. Nothing was done. */
+  usage: 64,
+  /** The store or the server cannot be reached, or does not answer. Nothing is known of who holds what. */
+  unavailable: 69,
+  /** Something failed that trying again does not mend. */
+  failure: 70,
+  /** The lock was not acquired: somebody else has it, and the time to wait is over. */
+  notAcquired: 75,
+  /** The token or the user of the store does not permit it. */
+  unauthorized: 77,
+  /** The lease was lost, or could not be renewed, and the command was stopped. */
+  lost: 79,
+  /** The command of `holdfast run` was found and cannot be executed. */
+  notExecutable: 126,
+  /** The command of `holdfast run` was not found. */
+  notFound: 127,
+  /** Plus the number of the signal that ended the command. */
+  signal: 128,
+} as const;
+
+const ofErrors: Readonly<Record<ErrorCode, number>> = {
+  ACQUIRE_TIMEOUT: exitCodes.notAcquired,
+  QUEUE_FULL: exitCodes.notAcquired,
+  LEASE_LOST: exitCodes.lost,
+  NOT_HELD: exitCodes.lost,
+  STALE_FENCE: exitCodes.lost,
+  DEADLOCK: exitCodes.usage,
+  INVALID_ARGUMENT: exitCodes.usage,
+  UNSUPPORTED: exitCodes.usage,
+  DURABILITY_UNAVAILABLE: exitCodes.usage,
+  STORE_UNAVAILABLE: exitCodes.unavailable,
+  STORE_FAILURE: exitCodes.failure,
+  UNAUTHORIZED: exitCodes.unauthorized,
+  CLOSED: exitCodes.failure,
+};
+
+export function exitCodeOf(code: ErrorCode): number {
+  return ofErrors[code];
+}

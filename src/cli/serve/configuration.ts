@@ -1,0 +1,205 @@
+/**
+ * Where settings come from: a flag wins over a variable of the environment, that over the configuration file, and that over the
+ * default. Each keeps where it came from, for errors and for `--print-config`.
+ */
+import { readFileSync } from "node:fs";
+import { dirname, extname, resolve } from "node:path";
+import { parse } from "yaml";
+import { usageError } from "../failure.ts";
+import { didYouMean, nearest } from "../suggestion.ts";
+import { flagOf, type Setting, settingNamed, settings, variableOf } from "./setting-table.ts";
+import { readValue, type Value } from "./setting-values.ts";
+
+export type Source = "flag" | "environment" | "file" | "default";
+
+const ranks: readonly Source[] = ["default", "file", "environment", "flag"];
+
+export interface Effective {
+  readonly setting: Setting;
+  /** Absent: nobody set it, and it has no default. */
+  readonly value: Value | undefined;
+  readonly source: Source;
+  /** As people know it: `--port`, `HOLDFAST_PORT`, `port in holdfast.yaml`. */
+  readonly origin: string;
+}
+
+export type Configuration = ReadonlyMap<string, Effective>;
+
+export interface ConfigurationSources {
+  /** Values of flags by the name of their setting; absent where none was given. */
+  readonly flags: ReadonlyMap<string, unknown>;
+  readonly environment: NodeJS.ProcessEnv;
+  /** The path of a configuration file. */
+  readonly file: string | undefined;
+}
+
+export function loadConfiguration({ flags, environment, file }: ConfigurationSources): Configuration {
+  refuseSlips(environment);
+  const fromFile = file === undefined ? new Map<string, unknown>() : readConfigurationFile(file);
+  const configuration = new Map<string, Effective>();
+  for (const setting of settings) {
+    const found = lookUp(setting, flags, environment, fromFile, file ?? "");
+    const { raw, source, origin } = found;
+    const value = source === "default" ? setting.default : readValue(setting, raw, origin);
+    configuration.set(setting.name, {
+      setting,
+      value: fromFolder(setting, value, source, file),
+      source,
+      origin,
+    });
+  }
+  keepOnePlace(configuration);
+  return configuration;
+}
+
+function lookUp(
+  setting: Setting,
+  flags: ReadonlyMap<string, unknown>,
+  environment: NodeJS.ProcessEnv,
+  fromFile: ReadonlyMap<string, unknown>,
+  file: string,
+): { raw: unknown; source: Source; origin: string } {
+  const variable = variableOf(setting);
+  const set = environment[variable];
+  if (flags.get(setting.name) !== undefined) {
+    return { raw: flags.get(setting.name), source: "flag", origin: flagOf(setting) };
+  }
+  if (set !== undefined && set !== "" && !isServiceLink(variable, set)) {
+    return { raw: set, source: "environment", origin: variable };
+  }
+  if (fromFile.has(setting.name)) {
+    return { raw: fromFile.get(setting.name), source: "file", origin: `${setting.name} in ${file}` };
+  }
+  return { raw: undefined, source: "default", origin: "default" };
+}
+
+/** Kubernetes sets such variables in every pod beside a service called "holdfast". They are not meant for us. */
+function isServiceLink(variable: string, value = ""): boolean {
+  return (
+    /^HOLDFAST_(SERVICE_|PORT_\d)/.test(variable) ||
+    (variable === "HOLDFAST_PORT" && value.startsWith("tcp://"))
+  );
+}
+
+/** Variables of the command that are no settings of the server. */
+const otherVariables = [
+  "HOLDFAST_CONFIG",
+  "HOLDFAST_SERVER",
+  "HOLDFAST_TOKEN",
+  "HOLDFAST_TOKEN_FILE",
+  "HOLDFAST_TLS_CA",
+  "HOLDFAST_CLIENT_CERT",
+  "HOLDFAST_CLIENT_KEY",
+  "HOLDFAST_TIMEOUT",
+  "HOLDFAST_KEY",
+  "HOLDFAST_FENCE",
+  "HOLDFAST_ID",
+];
+
+/** A variable that nearly is one of ours is a slip. Others may be anybody's. */
+function refuseSlips(environment: NodeJS.ProcessEnv): void {
+  const known = settings.map(variableOf);
+  for (const variable of Object.keys(environment)) {
+    if (!variable.startsWith("HOLDFAST_") || known.includes(variable) || otherVariables.includes(variable))
+      continue;
+    const word = variable.slice("HOLDFAST_".length);
+    const meant = nearest(
+      word,
+      known.map((name) => name.slice("HOLDFAST_".length)),
+    );
+    if (meant === undefined || isServiceLink(variable)) continue;
+    throw usageError(`There is no variable ${variable}. Did you mean HOLDFAST_${meant}?`);
+  }
+}
+
+/** The settings of a file by name. Sections are flattened: `tls: { cert }` is `tls.cert`. */
+function readConfigurationFile(path: string): Map<string, unknown> {
+  const content = parseFile(path);
+  if (content === null || content === undefined) return new Map();
+  if (!isSection(content))
+    throw usageError(`The configuration file ${path} must be a list of settings with their names.`);
+  const found = new Map<string, unknown>();
+  collectSettings(content, "", path, found);
+  return found;
+}
+
+function parseFile(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    throw usageError(`The configuration file cannot be read: ${(error as Error).message}.`);
+  }
+  try {
+    return extname(path) === ".json" ? JSON.parse(text) : parse(text);
+  } catch (error) {
+    throw usageError(
+      `The configuration file ${path} cannot be understood: ${(error as Error).message.trim()}`,
+    );
+  }
+}
+
+function collectSettings(
+  section: Record<string, unknown>,
+  prefix: string,
+  path: string,
+  found: Map<string, unknown>,
+): void {
+  for (const [key, value] of Object.entries(section)) {
+    const name = `${prefix}${key}`;
+    if (settingNamed(name) !== undefined) {
+      if (isSection(value) || Array.isArray(value))
+        throw usageError(`${name} in ${path} must be a single value.`);
+      found.set(name, value);
+      continue;
+    }
+    const known = settings.map((setting) => setting.name);
+    const isPrefix = known.some((other) => other.startsWith(`${name}.`));
+    if (isPrefix && isSection(value)) collectSettings(value, `${name}.`, path, found);
+    else if (isPrefix) throw usageError(`${name} in ${path} must be a section with settings of its own.`);
+    else throw usageError(`There is no setting ${name}, which ${path} sets.${didYouMean(name, known)}`);
+  }
+}
+
+function isSection(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Paths in a file are meant from where the file is, so that it works from everywhere. */
+function fromFolder(
+  setting: Setting,
+  value: Value | undefined,
+  source: Source,
+  file: string | undefined,
+): Value | undefined {
+  if (source !== "file" || file === undefined || typeof value !== "string") return value;
+  if (setting.kind === "path") return resolve(dirname(file), value);
+  const [, path] = (setting.name === "store" && /^file:(?!\/)(.+)$/.exec(value)) || [];
+  return path === undefined ? value : `file:${resolve(dirname(file), path)}`;
+}
+
+/** The ways to say where locks are kept. The one from the strongest source counts; two of them contradict each other. */
+const places = ["store", "data", "memory"] as const;
+
+function keepOnePlace(configuration: Map<string, Effective>): void {
+  const named = places
+    .map((name) => configuration.get(name))
+    .filter((place) => place !== undefined)
+    .filter(({ value, source }) => source !== "default" && value !== false)
+    .sort((a, b) => ranks.indexOf(b.source) - ranks.indexOf(a.source));
+  const [first, second] = named;
+  if (first === undefined) return;
+  if (second?.source === first.source) {
+    throw usageError(`${first.origin} and ${second.origin} exclude each other: locks are kept in one place.`);
+  }
+  for (const name of places) {
+    const place = configuration.get(name);
+    if (place === undefined || place === first) continue;
+    configuration.set(name, {
+      ...place,
+      value: undefined,
+      source: "default",
+      origin: `not used: ${first.origin}`,
+    });
+  }
+}

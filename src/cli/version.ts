@@ -1,0 +1,10 @@
+/** The version of this package, as its package.json says. */
+import { readFileSync } from "node:fs";
+
+const { version: text } = JSON.parse(
+  readFileSync(new URL("../../package.json", import.meta.url), "utf8"),
+) as {
+  readonly version: string;
+};
+
+export const version: string = text;

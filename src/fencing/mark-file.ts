@@ -1,0 +1,173 @@
+/**
+ * Marks in a file, which is replaced as a whole: written beside it, brought to the disk, renamed, and the rename brought to the
+ * disk. A crash at any moment leaves the former file or the new one. All that is to be saved meanwhile goes out together with
+ * the next file, so that many writers share the disk's time.
+ */
+import type { BigIntStats } from "node:fs";
+import { open, readFile, rename, stat } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
+import { parseFence } from "./fence.ts";
+import type { FenceMarks } from "./gate.ts";
+import { checkRoom } from "./memory-marks.ts";
+
+const FORMAT = "holdfast fences 1";
+
+export class MarkFile implements FenceMarks {
+  readonly #path: string;
+  readonly #max: number;
+  /** What the file held when it was last read or written; undefined before it was read. */
+  #kept: Map<string, bigint> | undefined;
+  #reading: Promise<Map<string, bigint>> | undefined;
+  /** What the file is to hold besides, and what somebody waits for. */
+  readonly #wanted = new Map<string, bigint>();
+  /** What the file looked like when this process last read or wrote it; empty where there was none. */
+  #seen = "";
+  /** The write that will take along what is wanted now, and the latest of all. */
+  #next: Promise<void> | undefined;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(path: string, max: number) {
+    if (typeof path !== "string" || path === "") throw invalid("file must be the path of a file.");
+    this.#path = resolve(path);
+    this.#max = max;
+  }
+
+  async load(resource: string): Promise<bigint | undefined> {
+    return (await this.#marks()).get(resource);
+  }
+
+  async save(resource: string, fence: bigint): Promise<void> {
+    const kept = await this.#marks();
+    if (!kept.has(resource)) checkRoom(kept.size + this.#wanted.size, this.#max, resource);
+    this.#wanted.set(resource, fence);
+    try {
+      await this.#flush(kept);
+    } finally {
+      // Where it failed, nobody is let in with this mark. Whether the disk has it is unknown, and does not matter then.
+      this.#wanted.delete(resource);
+    }
+  }
+
+  /** A file that could not be read is read again by the next one who comes. */
+  async #marks(): Promise<Map<string, bigint>> {
+    if (this.#kept !== undefined) return this.#kept;
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    this.#kept = await this.#reading;
+    return this.#kept;
+  }
+
+  async #read(): Promise<Map<string, bigint>> {
+    try {
+      this.#seen = await this.#look();
+      return this.#seen === "" ? new Map() : decode(await readFile(this.#path, "utf8"), this.#path);
+    } catch (error) {
+      throw fileError(error, this.#path);
+    }
+  }
+
+  /** One write at a time. All who come while one is under way share the next. */
+  #flush(kept: Map<string, bigint>): Promise<void> {
+    this.#next ??= this.#last
+      .catch(() => {})
+      .then(() => {
+        this.#next = undefined;
+        return this.#write(kept, [...this.#wanted]);
+      });
+    this.#last = this.#next;
+    return this.#next;
+  }
+
+  async #write(kept: Map<string, bigint>, wanted: readonly (readonly [string, bigint])[]): Promise<void> {
+    const beside = `${this.#path}.tmp`;
+    try {
+      if ((await this.#look()) !== this.#seen) throw foreignWriter(this.#path);
+      const file = await open(beside, "w");
+      let written: string;
+      try {
+        await file.writeFile(encode(new Map([...kept, ...wanted])));
+        await file.sync();
+        // Before the rename: after it, somebody else may have put another one there.
+        written = identity(await file.stat({ bigint: true }));
+      } finally {
+        await file.close();
+      }
+      await rename(beside, this.#path);
+      this.#seen = written;
+      await syncFolder(dirname(this.#path));
+      for (const [resource, fence] of wanted) kept.set(resource, fence);
+    } catch (error) {
+      throw fileError(error, this.#path);
+    }
+  }
+
+  async #look(): Promise<string> {
+    try {
+      return identity(await stat(this.#path, { bigint: true }));
+    } catch (error) {
+      if (codeOf(error) === "ENOENT") return "";
+      throw error;
+    }
+  }
+}
+
+/** Tells one file from another that took its place. */
+function identity({ ino, size, mtimeNs }: BigIntStats): string {
+  return `${ino} ${size} ${mtimeNs}`;
+}
+
+async function syncFolder(path: string): Promise<void> {
+  // Windows opens no folder, and does not need to.
+  if (process.platform === "win32") return;
+  const folder = await open(path, "r");
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+function encode(marks: ReadonlyMap<string, bigint>): string {
+  const texts = Object.fromEntries([...marks].map(([resource, fence]) => [resource, String(fence)]));
+  return `${JSON.stringify({ format: FORMAT, marks: texts }, undefined, 1)}\n`;
+}
+
+function decode(text: string, path: string): Map<string, bigint> {
+  try {
+    const { format, marks } = JSON.parse(text) as { format: unknown; marks: Record<string, string> };
+    if (format !== FORMAT) throw invalid(`format must be "${FORMAT}".`);
+    return new Map(Object.entries(marks).map(([resource, fence]) => [resource, parseFence(fence)]));
+  } catch (error) {
+    throw new HoldfastError(
+      "STORE_FAILURE",
+      `"${path}" does not hold marks of fences, so nothing may be written. Put the right file back; without it, stale holders would be let in.`,
+      { cause: error },
+    );
+  }
+}
+
+function foreignWriter(path: string): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `Somebody else has changed "${path}" meanwhile, so nothing may be written. A file of marks belongs to one gate in one process; give each its own.`,
+  );
+}
+
+/** What will not go away by itself. */
+const lasting = new Set(["ENOENT", "ENOTDIR", "EISDIR", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG"]);
+
+function fileError(error: unknown, path: string): HoldfastError {
+  if (error instanceof HoldfastError) return error;
+  const code = codeOf(error);
+  const message = `The marks in "${path}" could not be read or written (${code ?? "unknown"}), so nothing may be written. Mend the folder, its rights or its disk.`;
+  return lasting.has(code ?? "")
+    ? new HoldfastError("STORE_FAILURE", message, { cause: error })
+    : new StoreUnavailableError(message, { cause: error });
+}
+
+function codeOf(error: unknown): string | undefined {
+  const { code } = Object(error) as { code?: unknown };
+  return typeof code === "string" ? code : undefined;
+}

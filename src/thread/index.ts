@@ -1,0 +1,1 @@
+export { type HeartbeatThreadOptions, heartbeatThread } from "./heartbeat-thread.ts";

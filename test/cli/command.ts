@@ -1,0 +1,116 @@
+/** Runs the real command, as it was built. */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll } from "vitest";
+import { root } from "../source-tree.ts";
+
+/** What is left to end after the tests of a file. Not after each of them: those that run beside each other cannot be told apart. */
+const leftovers: (() => unknown)[] = [];
+afterAll(async () => {
+  for (const end of leftovers.splice(0).reverse()) await end();
+});
+
+/** Has something ended after the tests of the file. */
+export function atEnd(end: () => unknown): void {
+  leftovers.push(end);
+}
+
+const program = join(root, "dist/cli/main.js");
+
+/** Once per file: builds what is not built yet. */
+export function buildCommand(): void {
+  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
+}
+
+export interface CommandOptions {
+  readonly env?: NodeJS.ProcessEnv;
+  /** What the command reads; without it, nothing. */
+  readonly input?: string;
+  readonly cwd?: string;
+}
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Running {
+  readonly process: ChildProcess;
+  readonly pid: number;
+  readonly ended: Promise<Ended>;
+  /** What it has said so far. */
+  stdout(): string;
+  stderr(): string;
+  kill(signal: NodeJS.Signals): void;
+}
+
+/** The environment of this process, without what would tell the command something. */
+export function cleanEnv(more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
+  const own = Object.entries(process.env).filter(
+    ([name]) => !/^(HOLDFAST_|NO_COLOR$|FORCE_COLOR$)/.test(name),
+  );
+  return { ...Object.fromEntries(own), ...more };
+}
+
+/** Starts it. It does not outlive the tests. */
+export function start(args: readonly string[], options: CommandOptions = {}): Running {
+  const child = spawn(process.execPath, [program, ...args], {
+    env: cleanEnv(options.env),
+    ...(options.cwd !== undefined && { cwd: options.cwd }),
+  });
+  atEnd(() => void child.kill("SIGKILL"));
+  let stdout = "";
+  let stderr = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text;
+  });
+  child.stdin.on("error", () => {});
+  child.stdin.end(options.input ?? "");
+  const ended = new Promise<Ended>((resolve) => {
+    child.once("close", (code, signal) => resolve({ code, signal, stdout, stderr }));
+  });
+  return {
+    process: child,
+    pid: child.pid!,
+    ended,
+    stdout: () => stdout,
+    stderr: () => stderr,
+    kill: (signal) => void process.kill(child.pid!, signal),
+  };
+}
+
+/** Runs it to its end. */
+export function run(args: readonly string[], options: CommandOptions = {}): Promise<Ended> {
+  return start(args, options).ended;
+}
+
+/** A folder that is gone after the tests. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "holdfast-cli-"));
+  atEnd(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A folder with an executable `holdfast`, for shells to find. */
+export function binFolder(folder: string): string {
+  const path = join(folder, "holdfast");
+  writeFileSync(path, `#!/bin/sh\nexec "${process.execPath}" "${program}" "$@"\n`);
+  chmodSync(path, 0o755);
+  return folder;
+}
+
+/** Waits until the check holds. */
+export async function until(what: string, check: () => boolean | Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + 15_000;
+  while (!(await check())) {
+    if (performance.now() > endMs) throw new Error(`It did not come about that ${what}.`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

@@ -1,0 +1,77 @@
+/** Every example of docs/cli.md does what the page says that it does, one after the other, as a reader would try them. */
+import { execFile, execFileSync } from "node:child_process";
+import { promisify } from "node:util";
+import { beforeAll, describe, expect, test } from "vitest";
+import { freePort } from "../engines/redis.ts";
+import { read } from "../source-tree.ts";
+import { atEnd, binFolder, buildCommand, cleanEnv, temporaryFolder } from "./command.ts";
+
+beforeAll(buildCommand, 120_000);
+
+/** The blocks that show commands and what they print. */
+const blocks = [...read("docs/cli.md").matchAll(/^```console\n([\s\S]*?)^```$/gm)].map(
+  ([, block]) => block ?? "",
+);
+
+const commandsOf = (block: string) =>
+  block
+    .split("\n")
+    .filter((line) => line.startsWith("$ "))
+    .map((line) => line.slice(2));
+
+/** What is different each time: fences, times, owners, tokens, durations and versions, and what the shell says of its jobs. */
+function likeness(text: string): string {
+  return text
+    .replace(/^\[\d+\].*\n/gm, "")
+    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "TIME")
+    .replace(/\b\d{16}\b/g, "FENCE")
+    .replace(/\bhf_[\w-]+/g, "TOKEN")
+    .replace(/[\w.-]+:\d+:[0-9a-f]{8}\b/g, "OWNER")
+    .replace(/\b\d+(\.\d+)? ?m?s\b/g, "DURATION")
+    .replace(/"expiresInMs":\d+/g, '"expiresInMs":DURATION')
+    .replace(/\bNode [\d.]+/g, "NODE")
+    .replace(/(behind|ahead of) this machine/g, "OFF this machine")
+    .replace(/over \d+ heartbeats/g, "over N heartbeats")
+    .replace(/127\.0\.0\.1:\d+/g, "ADDRESS")
+    .replace(/[ \t]+/g, " ")
+    .trimEnd();
+}
+
+describe("docs/cli.md", () => {
+  test("prints what it says", { timeout: 60_000 }, async () => {
+    const port = await freePort();
+    const folder = temporaryFolder();
+    const env = cleanEnv({
+      PATH: `${binFolder(temporaryFolder())}:${process.env["PATH"]}`,
+      HOLDFAST_SERVER: `127.0.0.1:${port}`,
+    });
+    // All in one shell, because the first block starts the server for the others. What is printed is split by markers.
+    const script = blocks
+      .map((block) => {
+        const commands = commandsOf(block).map((command) => command.replace("--port 7420", `--port ${port}`));
+        return `${commands.join("\n")}\necho "--- end of block"`;
+      })
+      .join("\n");
+    const whole = `set -m\nexec 2>&1\n${script}\nkill %1; wait %1`;
+    const pidFile = `${folder}/pid`;
+    atEnd(() => execFileSync("sh", ["-c", `kill -9 -$(cat ${pidFile}) 2>/dev/null || :`]));
+    const { stdout } = await promisify(execFile)("bash", ["-c", `echo $$ > ${pidFile}\n${whole}`], {
+      cwd: folder,
+      env,
+    });
+    const printed = stdout.split("--- end of block\n").slice(0, -1);
+    expect(printed.length).toBe(blocks.length);
+    for (const [index, block] of blocks.entries()) {
+      const promised = block
+        .split("\n")
+        .filter((line) => !line.startsWith("$ "))
+        .join("\n");
+      expect(likeness(printed[index] ?? "")).toBe(likeness(promised));
+    }
+  });
+
+  test("shows an exit code for everything that can happen", () => {
+    const page = read("docs/cli.md");
+    for (const code of [64, 69, 70, 75, 77, 79, 126, 127]) expect(page).toContain(`| ${code} | `);
+  });
+});

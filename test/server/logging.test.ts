@@ -1,0 +1,105 @@
+/** What the log says, and what it never says. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createLocks, memoryStore, StoreUnavailableError } from "holdfast";
+import { remoteStore } from "holdfast/remote";
+import { hashToken, type LockServer, type ServerOptions } from "holdfast/server";
+import { pino } from "pino";
+import { afterEach, expect, test } from "vitest";
+import { claimRequest } from "../core/claim-request.ts";
+import { startLockServer, storeOver } from "./lock-server.ts";
+
+const toEnd: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of toEnd.splice(0).reverse()) await end();
+});
+
+/** A server that logs everything that it has to say, and the lines. */
+async function logged(options: Partial<ServerOptions>): Promise<{ server: LockServer; lines: string[] }> {
+  const lines: string[] = [];
+  const logger = pino({ level: "trace" }, { write: (line: string) => void lines.push(line) });
+  const server = await startLockServer({ logger, ...options });
+  toEnd.push(() => server.stop({ graceMs: 0 }));
+  return { server, lines };
+}
+
+/** A caller of simple calls. Every value that it sends and that must not be logged has "secret" in it. */
+function callerOf(server: LockServer, token: string) {
+  return async (method: string, body: object | string) => {
+    const response = await fetch(`${server.url}/holdfast.v1.Locks/${method}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+    return response.status;
+  };
+}
+
+test("no token, key, id or info is logged, whatever is asked for and however it fails", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "holdfast-logging-"));
+  toEnd.push(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "tokens.json");
+  const grants = [{ prefix: "secret-", verbs: ["acquire", "read", "admin"] }];
+  const entry = { name: "caller", sha256: hashToken("caller-secret"), grants };
+  writeFileSync(file, JSON.stringify({ tokens: [entry] }));
+  const { server, lines } = await logged({ tokens: file, limits: { maxKeyBytes: 100 } });
+
+  const call = callerOf(server, "caller-secret");
+  const claim = { key: "secret-key", requestId: "secret-id", token: "secret-token", info: "secret-info" };
+  const ref = { key: "secret-key", id: "secret-id", token: "secret-token" };
+  expect(await call("AcquireDetached", claim)).toBe(200);
+  expect(await call("AcquireDetached", { key: "secret-key", maxWaitMs: 0 })).toBe(200);
+  expect(await call("Extend", ref)).toBe(200);
+  expect(await call("Status", { key: "secret-key" })).toBe(200);
+  expect(await call("List", { prefix: "secret-" })).toBe(200);
+  expect(await call("ForceRelease", { key: "secret-key", id: "secret-id" })).toBe(200);
+  expect(await call("Extend", ref)).toBe(400);
+  expect(await call("Release", ref)).toBe(200);
+  expect(await call("Release", { key: "other-secret", id: "i", token: "secret-token" })).toBe(403);
+  expect(await call("AcquireDetached", { ...claim, key: `secret-${"x".repeat(100)}` })).toBe(400);
+  expect(await call("AcquireDetached", '{"key": "secret-key", "token": "secret-')).toBe(400);
+  expect(await callerOf(server, "wrong-secret")("Status", { key: "secret-key" })).toBe(401);
+
+  const store = remoteStore(server.url, { token: "caller-secret" });
+  toEnd.push(() => store.close());
+  const locks = createLocks(store, { closeStore: false });
+  toEnd.push(() => locks.close());
+  await locks.mutex("secret-session").run(() => {}, { id: "secret-id", info: "secret-info" });
+  await store.acquire(claimRequest("secret-id", { key: "other-secret" })).catch(() => {});
+  const wrong = remoteStore(server.url, { token: "wrong-secret" });
+  toEnd.push(() => wrong.close());
+  await expect(wrong.look({ key: "secret-key", maxClaims: 1 })).rejects.toMatchObject({
+    code: "UNAUTHORIZED",
+  });
+
+  // A token where its hash belongs, in a file that is no JSON any more.
+  writeFileSync(file, `{ "tokens": [{ "name": "caller", "sha256": plain-secret }] }`);
+  await expect.poll(() => lines.join(""), { timeout: 10_000 }).toContain("could not be read");
+  await server.stop({ graceMs: 0 });
+  expect(lines.join("")).toContain("stopped");
+  expect(lines.filter((line) => line.includes("secret"))).toEqual([]);
+});
+
+test("a store that fails is told once in a while, with what its driver said and without what it was asked", async () => {
+  const command = { name: "evalsha", args: ["secret-token"] };
+  const driverError = Object.assign(new Error("ERR out of order"), { code: "EDRIVER", command });
+  const failing = storeOver(memoryStore(), {
+    acquire: () => Promise.reject(driverError),
+    release: () => Promise.reject(new StoreUnavailableError("secret-key", { cause: driverError })),
+  });
+  const { server, lines } = await logged({ store: failing });
+  const store = remoteStore(server.url);
+  toEnd.push(() => store.close());
+  for (let time = 0; time < 5; time++) {
+    await expect(store.acquire(claimRequest("secret-id"))).rejects.toMatchObject({ code: "STORE_FAILURE" });
+    const release = store.release([{ key: "k", id: "i", token: "t" }]);
+    await expect(release).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+  }
+  const told = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "the store fails");
+  expect(told).toMatchObject([
+    { code: "STORE_FAILURE", times: 1, err: { code: "EDRIVER", message: "ERR out of order" } },
+    { code: "STORE_UNAVAILABLE", times: 1, err: { code: "EDRIVER", message: "ERR out of order" } },
+  ]);
+  expect(lines.join("")).not.toContain("secret");
+});
