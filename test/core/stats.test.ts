@@ -44,7 +44,7 @@ describe("stats", () => {
       releaseFailures: 0,
       detached: 0,
       lost: 1,
-      lostBy: { expired: 1, gone: 0, "taken-over": 0, "max-hold": 0, abandoned: 0, closed: 0 },
+      lostBy: { expired: 1, gone: 0, "taken-over": 0, "max-hold": 0, abandoned: 0, closed: 0, blocked: 0 },
       unreleased: 0,
       renewals: 3,
       renewalFailures: 0,
