@@ -19,8 +19,8 @@ Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; wha
 
   From TypeScript:
 
-    import { createLocks } from "holdfast";
-    import { remoteStore } from "holdfast/remote";
+    import { createLocks } from 'holdfast';
+    import { remoteStore } from 'holdfast/remote';
 
     const locks = createLocks(remoteStore("${url}"));
     await locks.mutex("hello").run(async (lease) => console.log(lease.fence));
