@@ -82,7 +82,7 @@ export interface Trouble {
   readonly code: ErrorCode;
   /** Whether the store is unavailable, rather than answering with an error. */
   readonly outage: boolean;
-  /** The error itself. Left out where keys are withheld, because its message names the key. */
+  /** The error itself. Left out where keys are withheld, because its message names the key, and where there was no answer at all. */
   readonly error?: HoldfastError;
 }
 

@@ -249,7 +249,7 @@ export class Heartbeat {
     callStore(() => this.store.renew(refs)).then(
       (answers) => {
         const nowMs = this.wake();
-        if (this.report.storeIsDown && answers?.some((answer) => answer?.state !== "failed"))
+        if (!this.stats.storeAvailable && answers?.some((answer) => answer?.state !== "failed"))
           this.report.answered();
         claims.forEach((claim, index) => {
           claim.renewalAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);

@@ -660,8 +660,7 @@ export class LiveClaim {
   #renewalDue(nowMs: number): "renew" {
     // Whether the heartbeat before this one has not even failed.
     const silent = this.#attempts > 0 && this.#lastError === undefined;
-    const { report } = this.#heartbeat;
-    if (silent) report.renewalUnanswered(this, this.#unavailable(), this.#provenUntilMs - nowMs);
+    if (silent) this.#heartbeat.report.renewalUnanswered(this, this.#provenUntilMs - nowMs);
     return "renew";
   }
 
@@ -862,14 +861,11 @@ export class LiveClaim {
 
   /** The store has been silent for too long. */
   #outage(): HoldfastError {
-    const error = this.#unavailable();
-    this.#heartbeat.report.outage(error);
+    const { store, settings, report } = this.#heartbeat;
+    const { key } = this.request;
+    const error = unavailableError(store.name, key, settings.requestTimeoutMs, this.#lastError);
+    report.outage(error);
     return error;
-  }
-
-  #unavailable(): HoldfastError {
-    const { store, settings } = this.#heartbeat;
-    return unavailableError(store.name, this.request.key, settings.requestTimeoutMs, this.#lastError);
   }
 }
 

@@ -35,8 +35,8 @@ export interface LocksOptions {
   /** Told what needs attention but fails no call. Default: `process.emitWarning`. */
   readonly onWarning?: (warning: HoldfastWarning) => void;
   /**
-   * What stands for a key in events, if not the key itself: `false` withholds it, a function makes a label of it. Errors and
-   * warnings, whose messages name keys, are then left out of events. Default: the key.
+   * What stands for a key in events, if not the key itself: `false` withholds it, a function makes a label of it, and does nothing
+   * else. Errors and warnings, whose messages name keys, are then left out of events. Default: the key.
    */
   readonly eventKey?: KeyLabel;
   /** Where time comes from. Default: this machine. */

@@ -18,9 +18,6 @@ import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings, HoldfastWarning } from "./options.ts";
 import { newStats } from "./stats.ts";
 
-/** Since when the store has been unavailable; negative while it is not. A number, so that asking costs next to nothing. */
-const AVAILABLE = -1;
-
 const nothing = () => {};
 
 export class Report {
@@ -29,7 +26,8 @@ export class Report {
   readonly #owner: string;
   readonly #clock: Clock;
   readonly #settings: ClientSettings;
-  #downSinceMs = AVAILABLE;
+  /** Since when the store has been unavailable, if it is. */
+  #downSinceMs = 0;
 
   constructor(store: string, owner: string, settings: ClientSettings) {
     this.#store = store;
@@ -98,10 +96,11 @@ export class Report {
   }
 
   /** The same of a heartbeat that got no answer at all. It is noticed in the middle of a step, so it is told after that. */
-  renewalUnanswered(claim: LiveClaim, error: HoldfastError, leftMs: number): void {
+  renewalUnanswered(claim: LiveClaim, leftMs: number): void {
     this.stats.renewalFailures++;
     if (!channels["renewal-failed"].hasSubscribers) return;
-    const event = { claim: this.#claim(claim), leftMs, ...this.#trouble(error) };
+    // No error: there was none, and making one for each of a hundred thousand leases would take a second of an outage.
+    const event = { claim: this.#claim(claim), leftMs, code: "STORE_UNAVAILABLE", outage: true } as const;
     queueMicrotask(() => publish("renewal-failed", event));
   }
 
@@ -174,7 +173,7 @@ export class Report {
 
   /** The store failed a request so, or has been silent for too long. */
   outage(error: HoldfastError): void {
-    if (this.#downSinceMs !== AVAILABLE) return;
+    if (!this.stats.storeAvailable) return;
     this.#downSinceMs = this.#clock.monotonicMs();
     this.stats.outages++;
     this.stats.storeAvailable = false;
@@ -184,15 +183,10 @@ export class Report {
     queueMicrotask(() => publish("store-unavailable", event));
   }
 
-  get storeIsDown(): boolean {
-    return this.#downSinceMs !== AVAILABLE;
-  }
-
   /** The store has answered a request. */
   answered(): void {
-    if (this.#downSinceMs === AVAILABLE) return;
+    if (this.stats.storeAvailable) return;
     const downMs = this.#clock.monotonicMs() - this.#downSinceMs;
-    this.#downSinceMs = AVAILABLE;
     this.stats.storeAvailable = true;
     if (!channels["store-available"].hasSubscribers) return;
     queueMicrotask(() => publish("store-available", { ...this.#client(), downMs }));

@@ -12,17 +12,17 @@ declare module "fastify" {
 /** Options of `holdfastPlugin`: a `store` or `locks`, `graceMs`, and all options of `createLocks`. */
 export interface HoldfastPluginOptions extends HostOptions {}
 
-/** The clients of instances, by the locks that those were decorated with. */
-const hosts = new WeakMap<Locks, HostedLocks>();
+/** Where an instance has what `locked` works with. Servers may share a client, but each stops for itself. */
+const HOSTED = Symbol("holdfast.hosted-locks");
 
 export function hostOf(instance: FastifyInstance): HostedLocks | undefined {
-  return instance.hasDecorator("locks") ? hosts.get(instance.locks) : undefined;
+  return (instance as { readonly [HOSTED]?: HostedLocks })[HOSTED];
 }
 
 const plugin: FastifyPluginAsync<HoldfastPluginOptions> = async (instance, options) => {
   const hosted = hostLocks(options);
-  hosts.set(hosted.locks, hosted);
   instance.decorate("locks", hosted.locks);
+  instance.decorate(HOSTED, hosted);
   // Before the requests in progress are waited for: none of them should hold the server up by waiting for a lock.
   instance.addHook("preClose", async () => hosted.stop());
   // After them.

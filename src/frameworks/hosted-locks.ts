@@ -33,10 +33,28 @@ export interface HostedLocks {
   close(): Promise<void>;
 }
 
+/** What a client that exists already cannot be given any more. */
+const ofNewClients = [
+  "application",
+  "requestTimeoutMs",
+  "clockDrift",
+  "closeStore",
+  "onWarning",
+  "eventKey",
+  "clock",
+  "graceMs",
+] as const satisfies readonly (keyof HostOptions)[];
+
 export function hostLocks(options: HostOptions): HostedLocks {
   const { store, locks: given, graceMs = 5_000, ...locksOptions } = options;
   if ((store === undefined) === (given === undefined)) {
     throw invalid(`Name either a store or a client: ${store === undefined ? "neither" : "both"} was given.`);
+  }
+  const ignored = given === undefined ? [] : ofNewClients.filter((name) => options[name] !== undefined);
+  if (ignored.length > 0) {
+    throw invalid(
+      `${ignored.join(", ")}: only for a client that is made over a store. Leave it out, or give it to createLocks.`,
+    );
   }
   checkInteger("graceMs", graceMs, 0, bounds.maxTtlMs);
   const locks = given ?? createLocks(store as Store, locksOptions);

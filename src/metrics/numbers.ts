@@ -10,12 +10,15 @@ export class Numbers {
   readonly name: string;
   readonly help: string;
   readonly #type: "counter" | "gauge";
+  readonly #aggregator: "sum" | "min";
   readonly #cells = new Map<string, Cell & { readonly labels: Labels }>();
 
-  constructor(type: "counter" | "gauge", name: string, help: string) {
+  /** `aggregator` says how the numbers of several processes become one, where prom-client gathers those of a cluster. */
+  constructor(type: "counter" | "gauge", name: string, help: string, aggregator: "sum" | "min" = "sum") {
     this.name = name;
     this.help = help;
     this.#type = type;
+    this.#aggregator = aggregator;
   }
 
   /** The number with these labels. Keep it: finding it costs more than counting. */
@@ -29,7 +32,7 @@ export class Numbers {
   async get(): Promise<object> {
     const values = [...this.#cells.values()].map(({ labels, value }) => ({ labels, value }));
     const { name, help } = this;
-    return { name, help, type: this.#type, values, aggregator: "sum" };
+    return { name, help, type: this.#type, values, aggregator: this.#aggregator };
   }
 
   /** In place, because whoever counts keeps the cell. A level stays: it says how things are. */

@@ -47,7 +47,11 @@ export class ClientMetrics {
   readonly #warnings = this.#counter("warnings_total", "Warnings that were told.");
   readonly #heldClaims = this.#gauge("held_claims", "Leases that are held.");
   readonly #waitingClaims = this.#gauge("waiting_claims", "Claims that wait.");
-  readonly #available = this.#gauge("store_available", "Whether the store answers, as far as is known.");
+  readonly #available = this.#gauge(
+    "store_available",
+    "Whether the store answers, as far as is known.",
+    "min",
+  );
   readonly #waits = this.#add(
     new Histogram("holdfast_wait_seconds", "How long claims waited that were granted."),
   );
@@ -173,8 +177,8 @@ export class ClientMetrics {
     return this.#add(new Numbers("counter", `holdfast_${name}`, help));
   }
 
-  #gauge(name: string, help: string): Numbers {
-    return this.#add(new Numbers("gauge", `holdfast_${name}`, help));
+  #gauge(name: string, help: string, aggregator: "sum" | "min" = "sum"): Numbers {
+    return this.#add(new Numbers("gauge", `holdfast_${name}`, help, aggregator));
   }
 
   #add<M extends Numbers | Histogram>(metric: M): M {

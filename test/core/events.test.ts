@@ -192,6 +192,7 @@ describe("events: holding", () => {
     await scene.clock.advance(1_500);
     expect(heardKinds()).toEqual(["acquire", "granted", "renewal-failed"]);
     expect(last("renewal-failed")).toMatchObject({ code: "STORE_UNAVAILABLE", outage: true });
+    expect(last("renewal-failed")).not.toHaveProperty("error");
   });
 
   test("an extension is told once it is confirmed, and not when it fails", async () => {

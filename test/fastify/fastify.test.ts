@@ -2,16 +2,19 @@ import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { json } from "node:stream/consumers";
-import fastify from "fastify";
+import fastify, { type FastifyPluginAsync } from "fastify";
 import { createLocks, memoryStore, StoreUnavailableError } from "holdfast";
 import { type HoldfastPluginOptions, holdfastPlugin, locked } from "holdfast/fastify";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { gate } from "../nestjs/gate.ts";
 
-async function start(options: HoldfastPluginOptions = { store: memoryStore() }) {
+async function start(
+  options: HoldfastPluginOptions = { store: memoryStore() },
+  child: FastifyPluginAsync = async () => {},
+) {
   const app = fastify();
   const passage = gate();
-  await app.register(holdfastPlugin, { graceMs: 200, ...options });
+  await app.register(holdfastPlugin, options);
   app.post<{ Params: { id: string } }>(
     "/accounts/:id",
     locked<{ Params: { id: string } }>(
@@ -32,6 +35,7 @@ async function start(options: HoldfastPluginOptions = { store: memoryStore() }) 
       throw new Error("body");
     }),
   );
+  app.register(child);
   onTestFinished(() => {
     passage.pass();
     return app.close();
@@ -59,6 +63,35 @@ describe("holdfastPlugin", () => {
     await second.app.close();
     expect((await locks.mutex("k").acquire()).held).toBe(true);
     await locks.close();
+  });
+
+  test("of two servers that share a client, one stops without the other", async () => {
+    const locks = createLocks(memoryStore());
+    const first = await start({ locks });
+    const second = await start({ locks });
+    const lease = await locks.mutex("account:1").acquire();
+    const send = (app: typeof first.app) => app.inject({ method: "POST", url: "/accounts/1" });
+    const stopped = send(first.app);
+    await expect.poll(() => locks.stats().waiting).toBe(1);
+    const kept = send(second.app);
+    await expect.poll(() => locks.stats().waiting).toBe(2);
+    await first.app.close();
+    expect((await stopped).statusCode).toBe(503);
+    await lease.release();
+    second.passage.pass();
+    expect((await kept).json()).toMatchObject({ held: true });
+    await locks.close();
+  });
+
+  test("is there in plugins of its own context, too", async () => {
+    const { app, passage } = await start({ store: memoryStore() }, async (child) => {
+      child.post(
+        "/child",
+        locked("child", async (_request, _reply, lease) => lease.held),
+      );
+    });
+    passage.pass();
+    expect((await app.inject({ method: "POST", url: "/child" })).json()).toBe(true);
   });
 
   test("refuses to start without a store", async () => {

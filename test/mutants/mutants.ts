@@ -10,6 +10,7 @@ export interface Mutant {
 const record = "src/core/record.ts";
 const claim = "src/core/live-claim.ts";
 const heartbeat = "src/core/heartbeat.ts";
+const report = "src/core/report.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
@@ -217,6 +218,24 @@ export const mutants: readonly Mutant[] = [
     file: claim,
     find: "this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);",
     replace: "this.#hold(nowMs, nowMs, fence, nowMs + this.request.ttlMs);",
+  },
+  {
+    name: "events: an unanswered heartbeat is told in the middle of its step",
+    file: report,
+    find: 'queueMicrotask(() => publish("renewal-failed", event));',
+    replace: 'publish("renewal-failed", event);',
+  },
+  {
+    name: "events: an outage is told in the middle of a step",
+    file: report,
+    find: 'queueMicrotask(() => publish("store-unavailable", event));',
+    replace: 'publish("store-unavailable", event);',
+  },
+  {
+    name: "events: a loss is told before it is one",
+    file: report,
+    find: 'return () => publish("lost", event);',
+    replace: 'publish("lost", event);\n    return nothing;',
   },
   {
     name: "cas: what changes nothing is answered from memory",

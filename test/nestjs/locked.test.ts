@@ -264,6 +264,11 @@ describe("HoldfastModule", () => {
     ["neither a store nor a client", {}, /neither was given/],
     ["both", { store: memoryStore(), locks: createLocks(memoryStore()) }, /both was given/],
     ["a wrong grace", { store: memoryStore(), graceMs: -1 }, /graceMs must be/],
+    [
+      "options that an existing client cannot have",
+      { locks: createLocks(memoryStore()), application: "billing", graceMs: 1 },
+      /application, graceMs: only for a client that is made over a store/,
+    ],
   ])("refuses %s", async (_, options, message) => {
     const starting = NestFactory.createApplicationContext(HoldfastModule.forRoot(options), {
       logger: false,
