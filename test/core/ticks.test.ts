@@ -5,7 +5,14 @@ import { Ticks } from "../../src/core/ticks.ts";
 const DAY_MS = 86_400_000;
 
 /** Patterns of every kind, in time zones whose clocks go forward and back, by an hour and by half of one. */
-const patterns = ["* * * * * *", "*/30 * * * *", "30 2 * * *", "15 1,2,3 * * *", "0 0 1 * *", "0 */2 * * SUN"];
+const patterns = [
+  "* * * * * *",
+  "*/30 * * * *",
+  "30 2 * * *",
+  "15 1,2,3 * * *",
+  "0 0 1 * *",
+  "0 */2 * * SUN",
+];
 const timezones = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"];
 
 describe("ticks", () => {
@@ -45,7 +52,9 @@ describe("ticks", () => {
       for (let minute = 0; minute < 240; minute += 7) {
         const fromMs = startMs + minute * 60_000;
         const expected = all.filter((tickMs) => tickMs > fromMs);
-        expect(ticks.first(fromMs, startMs + DAY_MS, 1_000), `${pattern} from minute ${minute}`).toEqual(expected);
+        expect(ticks.first(fromMs, startMs + DAY_MS, 1_000), `${pattern} from minute ${minute}`).toEqual(
+          expected,
+        );
       }
     }
   });
