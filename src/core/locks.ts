@@ -121,8 +121,8 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     return made;
   }
 
-  function once(key: string, onceOptions: OnceOptions): Once {
-    const { windowMs, onError = "keep", onUnavailable, durability } = onceOptions;
+  function once(key: string, onceOptions: Partial<OnceOptions>): Once {
+    const { windowMs = Number.NaN, onError = "keep", onUnavailable, durability } = onceOptions;
     checkTtl(windowMs, "windowMs");
     checkChoice("onError", onError, ["keep", "free"]);
     const lockOptions = {
@@ -167,7 +167,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       return lock(key, limit, lockOptions);
     },
     all: (locks) => createLockGroup(heartbeat, locks),
-    once,
+    once: (key, onceOptions = {} as OnceOptions) => once(key, onceOptions),
     schedule: (name, cron, body, scheduleOptions = {}) => schedule(name, cron, body, scheduleOptions),
     election: (name, electionOptions = {}) =>
       new LockElection(heartbeat, checkKey(name), electionOptions, campaigning),

@@ -50,6 +50,8 @@ export class WindowedOnce implements Once {
     const lease = await this.#lock.attempt(options);
     if (typeof lease === "string") return { ran: false, reason: lease };
     lease.stay();
+    // Granted when the client was being closed: then the claim is gone already, and the window open.
+    lease.assertHeld();
     try {
       const value = await body(lease);
       lease.detach();

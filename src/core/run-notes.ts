@@ -23,8 +23,8 @@ const NOTE_TTL_MS = bounds.maxTtlMs;
 /** How many ticks more than wanted are kept, so that removing the oldest is not part of every run. */
 const SLACK = 10;
 
-/** The most claims that are read. What is kept is far below it. */
-const MAX_READ = 1_000;
+/** The most claims that are read: what is kept is far below it. */
+const MAX_READ = bounds.maxShownClaims;
 
 const RETRY_MS = 100;
 
@@ -52,6 +52,10 @@ export interface NotesOptions {
   readonly maxSkewMs: number;
   /** Whether a run that has not ended may still be taken over, so that its note should not be removed. */
   readonly takeover: boolean;
+  /** How many ticks may have to be made up for. */
+  readonly maxMissed: number;
+  /** Ticks from this one on may still have to run here. */
+  readonly keepFromMs: () => number;
 }
 
 export class RunNotes {
@@ -64,7 +68,18 @@ export class RunNotes {
   }
 
   async read(): Promise<NotesView> {
-    const { held, waiting } = await lookAtKey(this.#heartbeat, this.#options.key, MAX_READ);
+    const { key } = this.#options;
+    const { held, waiting, heldCount, waitingCount } = await lookAtKey(this.#heartbeat, key, MAX_READ);
+    // A part of the notes would make ticks look as if nobody had run them.
+    if (held.length + waiting.length < heldCount + waitingCount) {
+      throw new HoldfastError(
+        "STORE_FAILURE",
+        `"${key}" has ${heldCount} claims, too many to be notes of a schedule.`,
+        {
+          key,
+        },
+      );
+    }
     // With Redlock, what only some of the servers are seen to have is listed as waiting.
     return viewOf([...held, ...waiting]);
   }
@@ -120,17 +135,19 @@ export class RunNotes {
   }
 
   #newFloor(view: NotesView, newTickMs: number): number | undefined {
-    const { history, maxSkewMs, takeover } = this.#options;
+    const { history, maxSkewMs, takeover, maxMissed, keepFromMs } = this.#options;
     const ticks = [...new Set([...view.runs.map(({ tickMs }) => tickMs), newTickMs])].sort((a, b) => a - b);
     if (ticks.length <= history + SLACK) return undefined;
     const newestMs = ticks.at(-1) ?? newTickMs;
     const settled = new Set(view.runs.filter(isFinal).map(({ tickMs }) => tickMs));
+    // What somebody may still have to run or to take over is kept, unless it piles up.
+    const isPatient = ticks.length <= 2 * (history + SLACK) + maxMissed;
+    const pendingMs = isPatient ? keepFromMs() : Number.POSITIVE_INFINITY;
     let floorMs: number | undefined;
     for (const tickMs of ticks.slice(0, -history)) {
       // Replicas whose clocks are behind may still be about to begin ticks as old as this.
       if (tickMs > newestMs - maxSkewMs) break;
-      // What somebody may have to take over stays, unless such notes pile up.
-      if (takeover && !settled.has(tickMs) && ticks.length <= 2 * (history + SLACK)) break;
+      if (tickMs >= pendingMs || (takeover && isPatient && !settled.has(tickMs))) break;
       floorMs = tickMs;
     }
     return floorMs;

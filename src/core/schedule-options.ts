@@ -15,7 +15,7 @@ export interface ScheduleOptions {
   readonly missed?: "skip" | "latest" | "all";
   /** How many missed ticks `missed: "all"` runs at most. 1 to 1,000. Default 100. */
   readonly maxMissed?: number;
-  /** How late, by a replica's own clock, a tick may begin before it counts as missed. 0 to 600,000. Default 10,000. */
+  /** How late, by a replica's own clock, a tick may begin before it counts as missed. 1,000 to 600,000. Default 10,000. */
   readonly lateMs?: number;
   /**
    * What becomes of a tick whose time comes while an earlier run is not over on any replica: `"skip"` leaves it out, `"queue"` runs
@@ -90,7 +90,7 @@ export function resolveScheduleOptions(
     timezone,
     missed: checkChoice("missed", missed, ["skip", "latest", "all"]),
     maxMissed: checkInteger("maxMissed", maxMissed, 1, 1_000),
-    lateMs: checkInteger("lateMs", lateMs, 0, 600_000),
+    lateMs: checkInteger("lateMs", lateMs, 1_000, 600_000),
     overlap: checkChoice("overlap", overlap, ["skip", "queue", "allow"]),
     takeover: checkBoolean("takeover", takeover),
     maxSkewMs: checkInteger("maxSkewMs", maxSkewMs, 0, 60_000),

@@ -88,6 +88,7 @@ export class CronSchedule implements Schedule {
   /** Missed ticks that are still to be seen to, and the work on them. */
   readonly #backlog: number[] = [];
   #catchingUp: Promise<void> | undefined;
+  #isCatchingUp = false;
   readonly #onStopped: () => void;
   #timer: Timer | undefined;
   /** Whether the store has been told that there is such a schedule. */
@@ -114,7 +115,11 @@ export class CronSchedule implements Schedule {
     this.#settings = settings;
     this.#ticks = new Ticks(cron, settings.timezone);
     this.#due = new DueTicks(this.#ticks, settings, heartbeat.clock.wallMs());
-    this.#notes = new RunNotes(heartbeat, { ...settings, key: `${name}#runs` });
+    this.#notes = new RunNotes(heartbeat, {
+      ...settings,
+      key: `${name}#runs`,
+      keepFromMs: () => this.#oldestPending(),
+    });
     this.#context = {
       heartbeat,
       name,
@@ -229,20 +234,25 @@ export class CronSchedule implements Schedule {
   /** Sees to missed ticks one after the other, and then to what is at hand. */
   #catchUp(late: readonly number[]): void {
     this.#backlog.push(...late);
-    this.#catchingUp ??= this.#workOff().finally(() => {
-      this.#catchingUp = undefined;
-    });
+    if (!this.#isCatchingUp) this.#catchingUp = this.#workOff();
   }
 
   async #workOff(): Promise<void> {
+    this.#isCatchingUp = true;
     for (let tickMs = this.#backlog.shift(); tickMs !== undefined; tickMs = this.#backlog.shift()) {
-      if (this.#stopping.signal.aborted) return;
+      if (this.#stopping.signal.aborted) break;
       if (this.#settled.has(tickMs) || this.#attended.has(tickMs)) continue;
       await this.#attend(tickMs);
       if (this.#lastError === undefined) continue;
       // The store is away. What is left is tried again with the one that failed, and counted anew.
       for (const leftMs of this.#backlog.splice(0)) this.#due.owe(leftMs);
     }
+    this.#isCatchingUp = false;
+  }
+
+  /** Ticks from this one on may still have to run, so that their place must not be closed. */
+  #oldestPending(): number {
+    return Math.min(...this.#backlog, ...this.#attended.keys());
   }
 
   #attend(tickMs: number): Promise<void> {

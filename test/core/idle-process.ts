@@ -39,4 +39,29 @@ switch (process.argv[2]) {
     await locks.close({ graceMs: 60_000 });
     console.log("closed");
     break;
+  case "schedules":
+    locks.schedule("daily", "0 3 * * *", () => {});
+    console.log("schedules");
+    break;
+  case "keeps a schedule": {
+    const schedule = locks.schedule(
+      "often",
+      "* * * * * *",
+      () => {
+        console.log("ran");
+        void schedule.stop();
+      },
+      { keepAlive: true },
+    );
+    break;
+  }
+  case "campaigns": {
+    const election = locks.election("office", { ttlMs: 300 });
+    await locks.mutex("office", { ttlMs: 300, renew: false }).acquire();
+    await election.lead(() => {
+      console.log("led");
+      void election.resign();
+    });
+    break;
+  }
 }

@@ -124,6 +124,7 @@ describe("once", () => {
     const locks = createLocks();
     expect(() => locks.once("k", { windowMs: 86_400_001 })).toThrow(/windowMs .* from 10 to 86400000/);
     expect(() => locks.once("k", {} as never)).toThrow(/windowMs/);
+    expect(() => locks.once("k", undefined as never)).toThrow(/windowMs/);
     expect(() => locks.once("k", { windowMs: 100, onError: "retry" as never })).toThrow(/onError must be/);
     expect(() => locks.once("", { windowMs: 100 })).toThrow(/key must be/);
     await locks.close();

@@ -33,4 +33,16 @@ describe.concurrent("process lifetime", () => {
   test("a process that gives its leases grace lives until its client is closed", async () => {
     expect(await outputOf("closes")).toBe("closed");
   });
+
+  test("a process with a schedule and nothing else to do ends by itself", async () => {
+    expect(await outputOf("schedules")).toBe("schedules");
+  });
+
+  test("a process whose schedule keeps it alive lives until that is stopped", async () => {
+    expect(await outputOf("keeps a schedule")).toBe("ran");
+  });
+
+  test("a process that campaigns lives until it has led and resigned", async () => {
+    expect(await outputOf("campaigns")).toBe("led");
+  });
 });

@@ -190,6 +190,21 @@ describe("missed ticks", () => {
     expect(job.ticks).toEqual([60, 240, 300, 360]);
   });
 
+  test("those that are still to be made up for keep their place while newer ones run", async () => {
+    const missed = { missed: "all", maxMissed: 50, history: 1, maxSkewMs: 0, overlap: "queue" } as const;
+    const job = new Scheduled(EVERY_SECOND, { ...missed, lateMs: 1_000 });
+    const replica = job.fleet.add();
+    const schedule = job.start(replica);
+    job.body = () => new Promise<void>((resolve) => replica.clock.setTimer(300, resolve));
+    await job.fleet.advance(1_500);
+    for (const { clock } of [job.fleet, replica]) clock.block(45_000);
+    await job.fleet.advance(60_000, 100);
+    const ran = job.ticks.toSorted((a, b) => a - b);
+    expect(ran).toEqual(seconds(ran.length));
+    expect(ran.length).toBeGreaterThan(100);
+    expect(schedule.status().missed).toBe(0);
+  });
+
   test("a fleet that was down makes up for what nobody ran, once", async () => {
     const job = new Scheduled(EVERY_MINUTE, { missed: "latest" });
     const before = job.fleet.add();

@@ -26,6 +26,7 @@ async function lead(term: Term): Promise<void> {
     if (term.held) appendFileSync(log, `leads ${term.fence} ${monotonicMs()} ${process.pid}\n`);
     await sleep(10, undefined, { signal: term.signal }).catch(() => {});
   }
+  appendFileSync(log, `ends ${term.fence} ${monotonicMs()} ${process.pid}\n`);
 }
 
 // The store is there when somebody leads or nobody does.

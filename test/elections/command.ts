@@ -34,7 +34,7 @@ const trip = report.roundTripMs.toFixed(1);
 console.log(`${report.terms} terms over the ${values.store} store, three candidates, ttl ${ttlMs} ms.`);
 console.log("How long the office was empty:");
 console.table({
-  "after a crash": row(report.crashes, `${(ttlMs * 2) / 3} to ${ttlMs} + ${trip}`),
+  "after a crash": row(report.crashes, `${Math.round((ttlMs * 2) / 3)} to ${ttlMs}, and ${trip}`),
   "after a resignation": row(report.resignations, `${trip} (one round trip)`),
 });
 for (const fault of report.faults) console.error(fault);

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { runScheduleHistory } from "./histories.ts";
 
-const HISTORIES = 12;
+const HISTORIES = 8;
 
 describe("histories of a schedule, with clocks that differ and replicas that die", () => {
   test.each([
