@@ -381,7 +381,7 @@ export class CronSchedule implements Schedule {
   }
 
   #warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void {
-    this.#heartbeat.settings.onWarning({ code, message, key: this.name, cause });
+    this.#heartbeat.report.warn({ code, message, key: this.name, cause });
   }
 }
 
