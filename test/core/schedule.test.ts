@@ -463,6 +463,23 @@ describe("a store that is away", () => {
     expect(job.ticks).toEqual(expected);
   });
 
+  test("each failed request is counted once", async () => {
+    const job = new Scheduled(EVERY_MINUTE, { overlap: "allow" });
+    const replica = job.fleet.add();
+    job.start(replica);
+    await job.fleet.advance(59_000, 1_000);
+    let failed = 0;
+    // The first three attempts at writing down that the run begins.
+    replica.faults = ({ verb, args: [asked] }) => {
+      const isStart = verb === "acquire" && (asked as { id: string }).id.startsWith("start:");
+      return isStart && failed++ < 3 ? { lose: "request" } : undefined;
+    };
+    await job.fleet.advance(5_000, 100);
+    expect(job.ticks).toEqual([60]);
+    expect(failed).toBe(4);
+    expect(replica.locks.stats().failures).toBe(3);
+  });
+
   test("at the start: the schedule begins when it is back", async () => {
     const job = new Scheduled();
     const replica = job.fleet.add();
