@@ -252,7 +252,7 @@ export class CronSchedule implements Schedule {
 
   /** Ticks from this one on may still have to run, so that their place must not be closed. */
   #oldestPending(): number {
-    return Math.min(...this.#backlog, ...this.#attended.keys());
+    return Math.min(...this.#backlog, ...this.#due.owed, ...this.#attended.keys());
   }
 
   #attend(tickMs: number): Promise<void> {
