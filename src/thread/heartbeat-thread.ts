@@ -184,16 +184,28 @@ class ThreadHeartbeat implements StandbyHeartbeat {
   #died(worker: Worker, cause: unknown): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    if (this.#closed) return;
+    if (!this.#closed) this.#startLater(cause);
+  }
+
+  #startLater(cause: unknown): void {
     const pauseMs = Math.min(RESTART_MS * 2 ** this.#deaths, MAX_RESTART_MS);
     this.#deaths++;
-    this.#restartTimer = setTimeout(() => this.#start(), pauseMs).unref();
+    this.#restartTimer = setTimeout(() => this.#startAgain(), pauseMs).unref();
     const why = cause instanceof Error ? `: ${cause.message}` : "";
     this.#warn(
       `The heartbeat's thread has ended${why}. ${UNPROTECTED} It is started again in ${pauseMs} ms.`,
       "",
       cause,
     );
+  }
+
+  /** A machine that has no room for a thread at the moment is tried again later: nobody is there to catch an error. */
+  #startAgain(): void {
+    try {
+      this.#start();
+    } catch (error) {
+      this.#startLater(error);
+    }
   }
 
   #warn(message: string, key = "", cause?: unknown): void {
