@@ -2,6 +2,7 @@
 import { closedError } from "./claim-errors.ts";
 import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
+import { joinSignals } from "./joined-signal.ts";
 import { type Leader, type LeaderView, LeaderWatch, type ObserveOptions } from "./leader-watch.ts";
 import type { Lease } from "./lease.ts";
 import { KeyLock } from "./lock.ts";
@@ -201,7 +202,7 @@ export class LockElection implements Election {
   }
 
   async #serve(lease: Lease, body: LeadBody, resigned: AbortSignal): Promise<void> {
-    const signal = AbortSignal.any([lease.signal, resigned]);
+    const { signal, part } = joinSignals([lease.signal, resigned]);
     const told = () => this.#watch.nudge();
     lease.signal.addEventListener("abort", told, { once: true });
     this.#lease = lease;
@@ -221,6 +222,7 @@ export class LockElection implements Election {
       // Whoever was told to stop may say so by throwing.
       if (!signal.aborted) this.#warn("RUN_FAILED", `The body that led "${this.name}" failed.`, error);
     } finally {
+      part();
       lease.signal.removeEventListener("abort", told);
     }
   }

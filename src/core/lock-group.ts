@@ -1,5 +1,6 @@
 import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
+import { joinSignals } from "./joined-signal.ts";
 import type { Lease, ReleaseOptions } from "./lease.ts";
 import {
   KeyLock,
@@ -143,15 +144,11 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
 async function acquireNext(lock: KeyLock, leases: readonly Lease[], options: AcquireOptions): Promise<Lease> {
   const signals = leases.map((lease) => lease.signal);
   if (options.signal !== undefined) signals.push(options.signal);
-  // Not AbortSignal.any: a signal that outlives many calls would remember what was made of it for each of them.
-  const controller = new AbortController();
-  const cancel = () => controller.abort(signals.find((signal) => signal.aborted)?.reason);
-  for (const signal of signals) signal.addEventListener("abort", cancel);
+  const { signal, part } = joinSignals(signals);
   try {
-    if (signals.some((signal) => signal.aborted)) cancel();
-    return await lock.acquire({ ...options, signal: controller.signal });
+    return await lock.acquire({ ...options, signal });
   } finally {
-    for (const signal of signals) signal.removeEventListener("abort", cancel);
+    part();
   }
 }
 

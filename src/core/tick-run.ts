@@ -8,6 +8,7 @@
  */
 import { AcquireTimeoutError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
+import { joinSignals } from "./joined-signal.ts";
 import type { Lease } from "./lease.ts";
 import { KeyLock, runAndRelease } from "./lock.ts";
 import type { NoteText, RunNote, RunOutcome } from "./run-note.ts";
@@ -168,7 +169,7 @@ export class TickRun {
 
   async #call(lease: Lease, turn: Lease, attempt: number): Promise<{ outcome: RunOutcome; error?: unknown }> {
     const { aborting, body, name, onRunning } = this.#context;
-    const signal = AbortSignal.any([lease.signal, turn.signal, aborting]);
+    const { signal, part } = joinSignals([lease.signal, turn.signal, aborting]);
     const run: ScheduledRun = {
       name,
       tick: new Date(this.#tickMs),
@@ -195,6 +196,7 @@ export class TickRun {
     } catch (error) {
       return signal.aborted ? { outcome: stopped(), error } : { outcome: "failed", error };
     } finally {
+      part();
       onRunning(-1);
     }
   }
