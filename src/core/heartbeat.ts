@@ -288,7 +288,11 @@ export class Heartbeat {
       if (claim === undefined) this.#rememberEarly(claimName(ref));
       else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);
     }
-    this.renew(unproven, nowMs);
+    // Whoever was told of a grant meanwhile may have ended some of them.
+    this.renew(
+      unproven.filter((claim) => claim.alive),
+      nowMs,
+    );
   }
 
   /** A push can overtake the answer that says "waiting". Most such are for claims that are over, so few are kept. */

@@ -110,6 +110,27 @@ describe("a listener that acts at once", () => {
     expect((await scene.status("k")).waitingCount).toBe(0);
   });
 
+  test("may let go of one claim when it is told of another's grant, in the same push", async () => {
+    const scene = new Scene();
+    const rival = scene.rival();
+    const held = [await rival.mutex("a").acquire(), await rival.mutex("b").acquire()];
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    // A grant under an id of one's own choice is asked about first; the other one is believed at once.
+    const waiting = [
+      scene.begin(scene.locks.mutex("a").acquire({ id: "mine", signal, detachOnAbort: true })),
+      scene.begin(scene.locks.mutex("b").acquire()),
+    ];
+    await scene.clock.advance(10);
+    listen({ granted: ({ claim }) => claim.key === "b" && leaving.abort() });
+    await scene.backend.release(held.map(({ key, id }) => ({ key, id })));
+    await scene.clock.advance(10);
+    expect(waiting.map(({ state }) => state)).toEqual(["rejected", "fulfilled"]);
+    expect(scene.sent("push")).toMatchObject([{ args: [scene.locks.owner, [{ key: "a" }, { key: "b" }]] }]);
+    // Left to whoever goes on with it, so nobody prolongs it here.
+    expect(scene.sent("renew")).toEqual([]);
+  });
+
   test("may look at a lease whose heartbeat has just failed, at the very end of its time", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
