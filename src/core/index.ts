@@ -45,7 +45,6 @@ export {
   bounds,
   checkBoolean,
   checkChoice,
-  checkDuration,
   checkInteger,
   checkQuery,
   checkRenewRef,
