@@ -7,7 +7,7 @@ import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { lookAtKey } from "./lock.ts";
 import type { HoldfastWarning } from "./options.ts";
-import type { RunNote, RunOutcome, RunRecord } from "./run-note.ts";
+import { type RunNote, type RunOutcome, type RunRecord, startId } from "./run-note.ts";
 import { isFinal, type NotesView, RunNotes } from "./run-notes.ts";
 import { resolveScheduleOptions, type ScheduleOptions, type ScheduleSettings } from "./schedule-options.ts";
 import { type ScheduleBody, type TickContext, type TickResult, TickRun, tickKey } from "./tick-run.ts";
@@ -85,6 +85,7 @@ export class CronSchedule implements Schedule {
   /** The ticks that are being seen to. */
   readonly #attended = new Map<number, Promise<void>>();
   readonly #settled = new Set<number>();
+  readonly #unbegun = new Set<string>();
   /** Missed ticks that are still to be seen to, and the work on them. */
   readonly #backlog: number[] = [];
   #catchingUp: Promise<void> | undefined;
@@ -128,6 +129,7 @@ export class CronSchedule implements Schedule {
       body,
       stopping: this.#stopping.signal,
       aborting: this.#aborting.signal,
+      unbegun: this.#unbegun,
       onRunning: (change) => {
         this.#running += change;
       },
@@ -278,6 +280,7 @@ export class CronSchedule implements Schedule {
   #note(tickMs: number, result: TickResult): void {
     this.#settled.add(tickMs);
     if (this.#settled.size > MAX_SETTLED) this.#settled.delete(Math.min(...this.#settled));
+    for (const id of this.#unbegun) if (id.startsWith(startId(tickMs, ""))) this.#unbegun.delete(id);
     if (!result.ran) {
       if (result.why === "overlap") this.#counts.overlapped++;
       if (result.why === "forgotten") this.#forgotten(tickMs);

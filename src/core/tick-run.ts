@@ -10,7 +10,7 @@ import { AcquireTimeoutError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import type { Lease } from "./lease.ts";
 import { KeyLock, runAndRelease } from "./lock.ts";
-import type { NoteText, RunNote, RunOutcome } from "./run-note.ts";
+import { type NoteText, type RunNote, type RunOutcome, startId } from "./run-note.ts";
 import { isFinal, type NotesView, type RunNotes } from "./run-notes.ts";
 import type { ScheduleSettings } from "./schedule-options.ts";
 
@@ -56,6 +56,8 @@ export interface TickContext {
   readonly stopping: AbortSignal;
   /** Aborts when what has begun is to stop. */
   readonly aborting: AbortSignal;
+  /** Attempts of this replica that were written down without the body having been called, by the id of their note. */
+  readonly unbegun: Set<string>;
   /** Called when the body is, and again when it has ended. */
   readonly onRunning: (change: 1 | -1) => void;
 }
@@ -67,9 +69,6 @@ export function tickKey(name: string, tickMs: number): string {
 export class TickRun {
   readonly #context: TickContext;
   readonly #tickMs: number;
-  /** Attempts that were written down without the body having been called. */
-  readonly #unbegun = new Set<bigint>();
-
   constructor(context: TickContext, tickMs: number) {
     this.#context = context;
     this.#tickMs = tickMs;
@@ -111,7 +110,10 @@ export class TickRun {
   }
 
   #attemptsIn({ runs }: NotesView): readonly RunNote[] {
-    return runs.filter(({ tickMs, claimFence }) => tickMs === this.#tickMs && !this.#unbegun.has(claimFence));
+    const { unbegun } = this.#context;
+    return runs.filter(
+      ({ tickMs, claimFence }) => tickMs === this.#tickMs && !unbegun.has(startId(tickMs, claimFence)),
+    );
   }
 
   #isSettled(view: NotesView): boolean {
@@ -150,7 +152,7 @@ export class TickRun {
       turn.assertHeld();
       stopping.throwIfAborted();
     } catch (error) {
-      this.#unbegun.add(lease.fence);
+      this.#context.unbegun.add(startId(tickMs, lease.fence));
       await notes.withdraw(tickMs, lease.fence).catch(() => {});
       throw error;
     }

@@ -369,6 +369,26 @@ describe("a replica that dies in the middle", () => {
     expect(job.runs).toMatchObject([{ replica: second, run: { attempt: 1 } }]);
   });
 
+  test("while it queues for its turn is replaced, however long it has queued", async () => {
+    const job = new Scheduled(EVERY_MINUTE, { overlap: "queue" });
+    const [first, second, third] = [job.fleet.add(200), job.fleet.add(100), job.fleet.add()];
+    const { passed, open } = gate();
+    job.body = ({ tick }) => (tick.getTime() === START_MS + 60_000 ? passed : undefined);
+    job.start(first);
+    await job.fleet.advance(61_000, 100);
+    // The run of the first goes on while the second has the claim of the next tick, and the third waits for that.
+    for (const replica of [second, third]) job.start(replica);
+    first.faults = (call) =>
+      call.verb === "acquire" && call.args[0].key.includes("#tick:") ? { lose: "request" } : undefined;
+    await job.fleet.advance(60_000 + 4 * TTL_MS, 100);
+    second.crash();
+    await job.fleet.advance(3 * TTL_MS, 100);
+    open();
+    await job.fleet.advance(2_000, 100);
+    expect(job.ticks).toEqual([60, 120]);
+    expect(job.runs[1]?.replica).toBe(third);
+  });
+
   test("a fleet that restarts takes over what was cut off", async () => {
     const job = new Scheduled("0 * * * *", { takeover: true });
     const before = job.fleet.add();
@@ -408,7 +428,7 @@ describe("the claim of a tick", () => {
     for (const replica of [slow, other]) job.start(replica);
     await job.fleet.advance(29_000);
     slow.faults = (call) => {
-      if (call.verb === "acquire" && call.args[0].id.startsWith("start:")) return { afterMs: 6_000 };
+      if (call.verb === "acquire" && call.args[0].id.startsWith("start:")) return { afterMs: 4_000 };
       return call.verb === "renew" ? { lose: "request" } : undefined;
     };
     await job.fleet.advance(20_000);
