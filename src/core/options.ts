@@ -46,7 +46,8 @@ export interface HoldfastWarning {
     | "RUN_FAILED"
     | "RUN_UNRECORDED"
     | "TICKS_MISSED"
-    | "SCHEDULE_FORGOTTEN";
+    | "SCHEDULE_FORGOTTEN"
+    | "CLOCKS_DIFFER";
   readonly message: string;
   readonly key: string;
   readonly cause?: unknown;
