@@ -60,6 +60,8 @@ class Supervision {
   #timer: NodeJS.Timeout | undefined;
   /** When SIGKILL is due, once SIGTERM was sent. A renewal that comes after that changes nothing any more. */
   #killAtMs = Number.POSITIVE_INFINITY;
+  /** The end of the lease that the watchdog knows of. */
+  #armedMs = 0;
   #stopping = false;
   #over = false;
 
@@ -123,7 +125,11 @@ class Supervision {
       this.#kill();
       return;
     }
-    if (!this.#stopping) this.#watchdog.arm(leftMs - marginMs / 2);
+    // Only when it has moved: every new alarm costs the watchdog two processes.
+    if (!this.#stopping && nowMs + leftMs > this.#armedMs + 1) {
+      this.#armedMs = nowMs + leftMs;
+      this.#watchdog.arm(leftMs - marginMs / 2);
+    }
     if (!this.#stopping && leftMs <= killAfterMs + marginMs) {
       this.#stopping = true;
       this.#killAtMs = nowMs + leftMs - marginMs;
