@@ -6,6 +6,7 @@
  * or the pipe ends without a goodbye, it sends SIGKILL to the command's process group.
  */
 import { spawn } from "node:child_process";
+import type { Writable } from "node:stream";
 
 /**
  * The first line that it reads is the process or group to kill, as kill(1) takes it. Each further one is a time in seconds. An alarm
@@ -47,19 +48,67 @@ export interface Watchdog {
   dismiss(): void;
 }
 
+/** How often a watchdog that was ended from outside is replaced. More is no accident, and would be no use. */
+const MAX_REPLACED = 20;
+
+/**
+ * Starts it. One that is ended from outside is replaced: a service manager that stops a service signals every process of it,
+ * and the command may take its time to end while nobody but us would look after it.
+ */
 export function startWatchdog(): Watchdog {
-  const shell = spawn("/bin/sh", ["-c", script, "holdfast-watchdog"], {
-    cwd: "/",
-    detached: true,
-    stdio: ["pipe", "ignore", "ignore"],
-  });
-  // Where there is no shell, or it was killed, this process is on its own.
-  shell.on("error", () => {});
-  shell.stdin.on("error", () => {});
-  shell.unref();
+  let target: number | undefined;
+  let alarmAtMs: number | undefined;
+  let dismissed = false;
+  let replaced = 0;
+  let pipe = start();
+
+  function start(): Writable {
+    const shell = spawn("/bin/sh", ["-c", script, "holdfast-watchdog"], {
+      cwd: "/",
+      detached: true,
+      stdio: ["pipe", "ignore", "ignore"],
+    });
+    // Where there is no shell, this process is on its own.
+    shell.on("error", () => {});
+    shell.stdin.on("error", () => {});
+    shell.once("exit", () => {
+      if (dismissed || replaced++ >= MAX_REPLACED) return;
+      pipe = start();
+      if (target !== undefined) tell(String(target));
+      if (alarmAtMs !== undefined) arm(alarmAtMs - performance.now());
+      // Its alarm may have outlived it, and would kill the command although the lease has been renewed meanwhile.
+      if (shell.pid !== undefined) killGroup(shell.pid);
+    });
+    shell.unref();
+    return shell.stdin;
+  }
+
+  function tell(word: string): void {
+    pipe.write(`${word}\n`);
+  }
+
+  function arm(ms: number): void {
+    alarmAtMs = performance.now() + ms;
+    tell((Math.max(0, ms) / 1_000).toFixed(3));
+  }
+
   return {
-    guard: (target) => void shell.stdin.write(`${target}\n`),
-    arm: (ms) => void shell.stdin.write(`${(Math.max(0, ms) / 1_000).toFixed(3)}\n`),
-    dismiss: () => void shell.stdin.end("done\n"),
+    guard(pid) {
+      target = pid;
+      tell(String(pid));
+    },
+    arm,
+    dismiss() {
+      dismissed = true;
+      pipe.end("done\n");
+    },
   };
+}
+
+function killGroup(leader: number): void {
+  try {
+    process.kill(-leader, "SIGKILL");
+  } catch {
+    // Nothing is left of it.
+  }
 }

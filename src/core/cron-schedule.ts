@@ -215,7 +215,7 @@ export class CronSchedule implements Schedule {
 
   /** Ticks from this one on may still have to run, so that their place must not be closed. */
   #oldestPending(): number {
-    return Math.min(...this.#backlog, ...this.#attended.keys());
+    return Math.min(...this.#backlog, ...this.#due.owed, ...this.#attended.keys());
   }
 
   #attend(tickMs: number): Promise<void> {
@@ -353,7 +353,7 @@ export class CronSchedule implements Schedule {
   }
 
   #warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void {
-    this.#heartbeat.settings.onWarning({ code, message, key: this.name, cause });
+    this.#heartbeat.report.warn({ code, message, key: this.name, cause });
   }
 }
 

@@ -50,6 +50,11 @@ export class DueTicks {
     return this.#owed.size > 0;
   }
 
+  /** Those ticks. */
+  get owed(): Iterable<number> {
+    return this.#owed;
+  }
+
   /** The next tick that is not due yet. */
   next(): number | undefined {
     this.#nextMs ??= this.#ticks.after(this.#doneMs) ?? NEVER;

@@ -232,6 +232,6 @@ export class LockElection implements Election {
   }
 
   #warn(code: HoldfastWarning["code"], message: string, cause: unknown): void {
-    this.#heartbeat.settings.onWarning({ code, message, key: this.name, cause });
+    this.#heartbeat.report.warn({ code, message, key: this.name, cause });
   }
 }

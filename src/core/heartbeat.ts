@@ -14,7 +14,7 @@ import { HoldfastError } from "./errors.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
-import type { ClientSettings } from "./options.ts";
+import type { ClientSettings, HoldfastWarning } from "./options.ts";
 import { Report } from "./report.ts";
 import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
@@ -69,7 +69,9 @@ export class Heartbeat {
     this.settings = settings;
     this.report = new Report(store.name, this.owner, settings);
     this.stats = this.report.stats;
-    this.standby = settings.thread?.start(settings);
+    // Its warnings are counted and published like any other of this client.
+    const onWarning = (warning: HoldfastWarning) => this.report.warn(warning);
+    this.standby = settings.thread?.start({ ...settings, onWarning });
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 

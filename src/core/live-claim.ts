@@ -126,7 +126,7 @@ export class LiveClaim {
   #attemptMs = NEVER;
   /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
   #attemptIsHeartbeat = false;
-  /** When the latest request was sent that has been answered. */
+  /** When the latest request was sent that was answered with "waiting", or when the store was found to have lost the claim. */
   #heardOfMs = 0;
   /** What another thread finds out about the lease, where one looks after it too. */
   #kept: KeptClaim | undefined;
@@ -424,11 +424,12 @@ export class LiveClaim {
 
   /** Of the claim that comes of this, nothing is known yet. */
   #askAnew(): void {
+    const nowMs = this.#now();
     this.#phase = "asking";
     this.#provenUntilMs = 0;
-    this.#heardOfMs = 0;
+    this.#heardOfMs = nowMs;
     this.#answered();
-    this.#ask(this.#now());
+    this.#ask(nowMs);
   }
 
   #askAnswered(request: ClaimRequest, sentMs: number, nowMs: number, answer: AcquireAnswer): void {
@@ -439,7 +440,11 @@ export class LiveClaim {
       if (answer.state !== "refused" && !this.#detached) this.#heartbeat.discard(request);
       return;
     }
-    if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
+    if (this.#phase !== "held" && sentMs < this.#heardOfMs) {
+      // Overtaken by a later answer: the claim that it tells of may be gone since, and somebody else hold the key. Where it
+      // waits, a heartbeat tells; otherwise the answer to the latest request will.
+      if (this.#phase === "waiting" && answer.state === "held") this.#heartbeat.renew([this], nowMs);
+    } else if (answer.state === "held") this.#granted(request, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
     else if (this.#phase === "asking") this.#refused(answer.reason);
   }

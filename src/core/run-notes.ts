@@ -164,7 +164,7 @@ export class RunNotes {
   }
 
   async #write(id: string, info: string, patient: () => boolean): Promise<void> {
-    const { store, clock, owner, settings, stats } = this.#heartbeat;
+    const { store, clock, owner, settings } = this.#heartbeat;
     const { key } = this.#options;
     const request = {
       ...this.#ref(id),
@@ -183,7 +183,6 @@ export class RunNotes {
         if (answer.state === "held") return;
         throw new HoldfastError("STORE_FAILURE", notSharedText(key), { key });
       } catch (error) {
-        stats.failures++;
         if (!isOutage(error) || !patient()) throw error;
         await pause(clock, RETRY_MS, undefined, true);
       }

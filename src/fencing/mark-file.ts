@@ -23,6 +23,8 @@ export class MarkFile implements FenceMarks {
   readonly #wanted = new Map<string, bigint>();
   /** What the file looked like when this process last read or wrote it; empty where there was none. */
   #seen = "";
+  /** What it will look like once the write that is under way has taken its place. */
+  #coming = "";
   /** The write that will take along what is wanted now, and the latest of all. */
   #next: Promise<void> | undefined;
   #last: Promise<void> = Promise.resolve();
@@ -34,7 +36,9 @@ export class MarkFile implements FenceMarks {
   }
 
   async load(resource: string): Promise<bigint | undefined> {
-    return (await this.#marks()).get(resource);
+    const kept = await this.#marks();
+    await this.#checkOwn();
+    return kept.get(resource);
   }
 
   async save(resource: string, fence: bigint): Promise<void> {
@@ -99,10 +103,33 @@ export class MarkFile implements FenceMarks {
       } finally {
         await file.close();
       }
+      this.#coming = written;
       await rename(beside, this.#path);
       this.#seen = written;
       await syncFolder(dirname(this.#path));
       for (const [resource, fence] of wanted) kept.set(resource, fence);
+    } catch (error) {
+      throw fileError(error, this.#path);
+    }
+  }
+
+  /**
+   * A gate of another process, as when a service is replaced by its next version, may have let somebody newer in. A holder
+   * whose mark is here already needs no write, and would not meet that otherwise.
+   */
+  async #checkOwn(): Promise<void> {
+    for (;;) {
+      const seen = this.#seen;
+      const found = await this.#lookOrFail();
+      if (found === seen || found === this.#seen || found === this.#coming) return;
+      // Unless a write of our own has ended meanwhile.
+      if (this.#seen === seen) throw foreignWriter(this.#path);
+    }
+  }
+
+  async #lookOrFail(): Promise<string> {
+    try {
+      return await this.#look();
     } catch (error) {
       throw fileError(error, this.#path);
     }

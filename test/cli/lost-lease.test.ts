@@ -2,7 +2,7 @@
  * A command is dead before anybody else can be granted its lock, whatever happens to the store or to `holdfast run`. Judged by
  * the store: somebody else waits for the lock all the while, and when it is granted, the command must be gone.
  */
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createLocks, type Locks } from "holdfast";
 import { redisStore } from "holdfast/redis";
@@ -91,6 +91,28 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     job.running.kill("SIGKILL");
     await expectDeadAtGrant("killed", job);
     expect(await job.running.ended).toMatchObject({ signal: "SIGKILL" });
+  });
+
+  test.concurrent("because we are killed after the watchdog was: another one has taken its place", async () => {
+    const job = await startStubborn("unguarded");
+    const [first] = watchdogsOf(job.running.pid) as [number];
+    // The shell that sleeps for it is left over, and would kill the command in spite of all renewals.
+    process.kill(first, "SIGKILL");
+    await until("there is another watchdog, and nothing is left of the first", () => {
+      const [next] = watchdogsOf(job.running.pid);
+      return next !== undefined && next !== first && groupOf(first).length === 0;
+    });
+    expect(isRunning(job.child)).toBe(true);
+    // As a service manager does, which stops every process of a service.
+    const [second] = watchdogsOf(job.running.pid) as [number];
+    process.kill(-second, "SIGTERM");
+    await until("there is a third, and it has been told how long the lease is good", () => {
+      const [third] = watchdogsOf(job.running.pid);
+      return third !== undefined && third !== second && groupOf(third).length > 1;
+    });
+    job.running.kill("SIGKILL");
+    await until("the command is gone", () => !isRunning(job.child));
+    await expectDeadAtGrant("unguarded", job);
   });
 
   test.concurrent("because somebody released it by force: it is killed at the next heartbeat", async () => {
@@ -186,6 +208,41 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     await until("all of it is gone", () => !isRunning(child));
   });
 });
+
+/** The fields of /proc/<pid>/stat after the name, of all processes that there are: state, parent, group, … */
+function processes(): { pid: number; fields: readonly string[] }[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const stat = readFileSync(`/proc/${name}/stat`, "utf8");
+        return [{ pid: Number(name), fields: stat.slice(stat.lastIndexOf(")") + 2).split(" ") }];
+      } catch {
+        return [];
+      }
+    });
+}
+
+function groupOf(leader: number): number[] {
+  return processes().flatMap(({ pid, fields: [state, , group] }) =>
+    Number(group) === leader && state !== "Z" ? [pid] : [],
+  );
+}
+
+function watchdogsOf(parent: number): number[] {
+  const children = processes().filter(
+    ({ fields: [state, ppid] }) => Number(ppid) === parent && state !== "Z",
+  );
+  return children.map(({ pid }) => pid).filter((pid) => commandOf(pid).includes("holdfast-watchdog"));
+}
+
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
+  }
+}
 
 /** Ends what should be gone. Its number may be somebody else's by then, so it is recognised by the file that it writes. */
 function kill(pid: number, file: string): void {

@@ -3,6 +3,7 @@ import {
   createLocks,
   type EventHandlers,
   type EventKind,
+  type HeartbeatThread,
   HoldfastError,
   type HoldfastEvents,
   memoryStore,
@@ -322,6 +323,40 @@ describe("events: the store", () => {
       key: "k",
       warning: scene.warnings[0],
     });
+  });
+
+  test("so is one of a schedule or an election", async () => {
+    const scene = new Scene();
+    const failing = () => {
+      throw new Error("no spoon");
+    };
+    const schedule = scene.locks.schedule("job", "* * * * * *", failing, { ttlMs: TTL_MS });
+    const election = scene.locks.election("office", { retryMs: 60_000 });
+    const campaign = election.lead(failing);
+    await scene.clock.advance(1_000);
+    await Promise.all([schedule.stop(), election.resign(), campaign]);
+    const told = heard.flatMap((event) => (event.kind === "warning" ? [event.warning] : []));
+    expect(told).toMatchObject([
+      { code: "RUN_FAILED", key: "office" },
+      { code: "RUN_FAILED", key: "job" },
+    ]);
+    expect(told).toEqual(scene.warnings);
+    expect(scene.locks.stats().warnings).toBe(2);
+  });
+
+  test("so is one of the heartbeat's thread", async () => {
+    const warning = { code: "THREAD_FAILED", message: "It has ended.", key: "" } as const;
+    const thread: HeartbeatThread = {
+      start({ onWarning }) {
+        queueMicrotask(() => onWarning(warning));
+        return { keep: () => expect.unreachable("there is no lease"), close: async () => {} };
+      },
+    };
+    const scene = new Scene({ thread });
+    await settled();
+    expect(last("warning")).toMatchObject({ code: "THREAD_FAILED", warning });
+    expect(scene.warnings).toEqual([warning]);
+    expect(scene.locks.stats().warnings).toBe(1);
   });
 });
 

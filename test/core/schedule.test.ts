@@ -205,6 +205,32 @@ describe("missed ticks", () => {
     expect(schedule.status().missed).toBe(0);
   });
 
+  test("so do those that the store could not be asked about", async () => {
+    const missed = { missed: "all", maxMissed: 50, history: 1, maxSkewMs: 0, overlap: "allow" } as const;
+    const job = new Scheduled(EVERY_SECOND, { ...missed, lateMs: 1_000 });
+    const replica = job.fleet.add();
+    job.start(replica);
+    // Newer ticks run beside the missed ones, take longer, and end while those are owed.
+    job.body = ({ tick }) => {
+      const tookMs = tick.getTime() - START_MS > 22_000 ? 3_000 : 1_500;
+      return new Promise<void>((resolve) => replica.clock.setTimer(tookMs, resolve));
+    };
+    await job.fleet.advance(1_500);
+    for (const { clock } of [job.fleet, replica]) clock.block(20_000);
+    await job.fleet.advance(15_000, 100);
+    const claims = /^job#tick:/;
+    replica.faults = ({ verb, args: [asked] }) =>
+      verb === "acquire" && claims.test((asked as { key: string }).key)
+        ? { error: new Error("busy") }
+        : undefined;
+    await job.fleet.advance(4_000, 100);
+    replica.reconnect();
+    await job.fleet.advance(60_000, 100);
+    const ran = job.ticks.toSorted((a, b) => a - b);
+    expect(ran).toEqual(seconds(ran.length));
+    expect(ran.length).toBeGreaterThan(80);
+  });
+
   test("a fleet that was down makes up for what nobody ran, once", async () => {
     const job = new Scheduled(EVERY_MINUTE, { missed: "latest" });
     const before = job.fleet.add();
@@ -496,6 +522,23 @@ describe("a store that is away", () => {
     replica.reconnect();
     await job.fleet.advance(45_000, 500);
     expect(job.ticks).toEqual(expected);
+  });
+
+  test("each failed request is counted once", async () => {
+    const job = new Scheduled(EVERY_MINUTE, { overlap: "allow" });
+    const replica = job.fleet.add();
+    job.start(replica);
+    await job.fleet.advance(59_000, 1_000);
+    let failed = 0;
+    // The first three attempts at writing down that the run begins.
+    replica.faults = ({ verb, args: [asked] }) => {
+      const isStart = verb === "acquire" && (asked as { id: string }).id.startsWith("start:");
+      return isStart && failed++ < 3 ? { lose: "request" } : undefined;
+    };
+    await job.fleet.advance(5_000, 100);
+    expect(job.ticks).toEqual([60]);
+    expect(failed).toBe(4);
+    expect(replica.locks.stats().failures).toBe(3);
   });
 
   test("at the start: the schedule begins when it is back", async () => {

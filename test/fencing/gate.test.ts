@@ -298,6 +298,30 @@ describe("a file of marks", () => {
     }
   });
 
+  test("through which somebody newer went at another gate lets nobody in, the former holder neither", async () => {
+    const file = newFile();
+    // A service and its next version, of which the first one has not ended yet.
+    const [former, next] = [createFenceGate({ file }), createFenceGate({ file })];
+    expect(await former.run(older, () => "older")).toBe("older");
+    expect(await next.run(newer, () => "newer")).toBe("newer");
+    await expect(former.run(older, () => expect.fail("It ran."))).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("Somebody else"),
+    });
+    expect(await next.run(newer, () => "newer")).toBe("newer");
+  });
+
+  test("whose marks many resources share is its own while it is being written", async () => {
+    const gate = createFenceGate({ file: newFile() });
+    const writers = Array.from({ length: 20 }, async (_, writer) => {
+      for (let fence = 1n; fence <= 10n; fence++) {
+        const lease = { fence: fence / 2n + 1n, key: `report-${writer}` };
+        await gate.run(lease, () => {});
+      }
+    });
+    await expect(Promise.all(writers)).resolves.toHaveLength(20);
+  });
+
   test("in a folder that is not there is told, and nobody is let in", async () => {
     const gate = createFenceGate({ file: join(testFolder(), "missing", "fences.json") });
     await expect(gate.run(older, () => {})).rejects.toMatchObject({ code: "STORE_FAILURE" });
