@@ -40,7 +40,7 @@ const small: Sizes = {
   rounds: 2,
   latencyMs: 100,
   crowd: [20, 2],
-  many: { clients: 10, processes: 2, ttlMs: 30_000, spreadMs: 0, watchMs: 100 },
+  many: { clients: 10, processes: 1, ttlMs: 30_000, spreadMs: 0, watchMs: 100 },
 };
 
 /** What a session is to come to: this many cycles a second, or this many times what the best library over Redis does. */

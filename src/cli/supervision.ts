@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Writable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Lease } from "../core/index.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError } from "./failure.ts";
@@ -20,6 +21,9 @@ export interface SupervisionOptions {
 
 /** What came of it: the command ended by itself, or was stopped because of its lease. */
 export type Ending = { readonly lost: false; readonly exitCode: number } | { readonly lost: true };
+
+/** How often a group that was killed is looked at until it is gone. */
+const GROUP_TICK_MS = 5;
 
 /** Passed on as they come. A terminal's own go to the command by themselves where it shares our group. */
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"] as const;
@@ -56,6 +60,8 @@ class Supervision {
   #timer: NodeJS.Timeout | undefined;
   /** When SIGKILL is due, once SIGTERM was sent. A renewal that comes after that changes nothing any more. */
   #killAtMs = Number.POSITIVE_INFINITY;
+  /** The end of the lease that the watchdog knows of. */
+  #armedMs = 0;
   #stopping = false;
   #over = false;
 
@@ -119,7 +125,11 @@ class Supervision {
       this.#kill();
       return;
     }
-    if (!this.#stopping) this.#watchdog.arm(leftMs - marginMs / 2);
+    // Only when it has moved: every new alarm costs the watchdog two processes.
+    if (!this.#stopping && nowMs + leftMs > this.#armedMs + 1) {
+      this.#armedMs = nowMs + leftMs;
+      this.#watchdog.arm(leftMs - marginMs / 2);
+    }
     if (!this.#stopping && leftMs <= killAfterMs + marginMs) {
       this.#stopping = true;
       this.#killAtMs = nowMs + leftMs - marginMs;
@@ -144,14 +154,23 @@ class Supervision {
     this.#signal("SIGKILL");
   }
 
-  #exited(code: number | null, signal: NodeJS.Signals | null): Ending {
+  async #exited(code: number | null, signal: NodeJS.Signals | null): Promise<Ending> {
     // While we were stopped ourselves, the watchdog may have killed it; and whether it had ended in time, nobody can tell.
     const lost = this.#stopping || !this.#lease.held;
-    // What the command has left of its group has had its chance.
-    if (lost && !this.#options.foreground) this.#signal("SIGKILL");
+    if (lost && !this.#options.foreground) await this.#endGroup();
     this.#finish();
     if (lost) return { lost };
     return { lost, exitCode: signal === null ? (code ?? 0) : exitCodes.signal + constants.signals[signal] };
+  }
+
+  /**
+   * What the command has left of its group has had its chance. It is waited for, because the lease is given back after this: the
+   * next holder must not meet somebody who is still dying.
+   */
+  async #endGroup(): Promise<void> {
+    this.#stopping = true;
+    const endMs = performance.now() + this.#options.plan.marginMs;
+    while (this.#signal("SIGKILL") && performance.now() < endMs) await sleep(GROUP_TICK_MS);
   }
 
   #finish(): void {
@@ -161,14 +180,16 @@ class Supervision {
     for (const [name, listener] of this.#listeners) process.off(name, listener);
   }
 
-  #signal(signal: NodeJS.Signals): void {
+  /** Whether there is somebody to signal. */
+  #signal(signal: NodeJS.Signals): boolean {
     const { pid } = this.#child;
     // A command that could not be started has no number, and none at all would be our own group.
-    if (pid === undefined) return;
+    if (pid === undefined) return false;
     try {
-      process.kill(this.#targetOf(pid), signal);
+      return process.kill(this.#targetOf(pid), signal);
     } catch {
       // It has ended by itself, and its end is about to be told.
+      return false;
     }
   }
 

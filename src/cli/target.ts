@@ -123,7 +123,10 @@ function serverUrl(text: string): string {
 }
 
 function connectionOptions(options: TargetOptions, url: string): OpenStoreOptions {
-  const { tlsCa, clientCert, clientKey } = options;
+  // Here, too, a variable that is empty says nothing.
+  const tlsCa = options.tlsCa || undefined;
+  const clientCert = options.clientCert || undefined;
+  const clientKey = options.clientKey || undefined;
   if (!/^holdfasts?:/.test(url)) return {};
   if ((clientCert === undefined) !== (clientKey === undefined)) {
     throw usageError("--client-cert and --client-key belong together: pass both.");
@@ -149,7 +152,7 @@ function connectionOptions(options: TargetOptions, url: string): OpenStoreOption
 
 function tokenOf({ token, tokenFile }: TargetOptions): string | undefined {
   if (token !== undefined) return token;
-  if (tokenFile !== undefined) return readNamed("--token-file", tokenFile).trim();
+  if (tokenFile !== undefined && tokenFile !== "") return readNamed("--token-file", tokenFile).trim();
   const { HOLDFAST_TOKEN } = process.env;
   return HOLDFAST_TOKEN === undefined || HOLDFAST_TOKEN === "" ? undefined : HOLDFAST_TOKEN;
 }

@@ -10,19 +10,20 @@ import type { Writable } from "node:stream";
 
 /**
  * The first line that it reads is the process or group to kill, as kill(1) takes it. Each further one is a time in seconds. An alarm
- * is a subshell that sleeps and then kills; a new one is set before the old one is taken back. Whatever was started is waited
- * for, so that no zombies are left in a container without an init.
+ * is a subshell that sleeps and then kills; a new one is set before the old one is taken back.
+ *
+ * An alarm is taken back with SIGKILL, which cannot get lost. With a trap it could, between two of the shell's own steps: then
+ * the shell waited for it until it went off, heard of no renewal meanwhile, and the next alarm killed a command that was well. What
+ * remains is the alarm's sleep, which ends by itself and does nothing.
  */
 const script = `
 alarm() {
-  trap 'kill "$nap" 2>/dev/null; wait "$nap"; exit' TERM
-  sleep "$1" &
-  nap=$!
-  wait "$nap" && kill -s KILL -- "$target" 2>/dev/null
+  sleep "$1"
+  kill -s KILL -- "$target" 2>/dev/null
 }
 cancel() {
   [ -n "$current" ] || return 0
-  kill "$current" 2>/dev/null
+  kill -s KILL "$current" 2>/dev/null
   wait "$current"
 }
 current=

@@ -62,8 +62,8 @@ export class DueTicks {
   }
 
   /**
-   * What is due now, but for what is known to be settled. When the wall clock was set back, ticks that it then reaches once more are due once more: those that ran
-   * are settled in the store, and those that were left out in the meantime are not lost.
+   * What is due now, but for what is known to be settled. When the wall clock was set back, ticks that it then reaches once
+   * more are due once more: those that ran are settled in the store, and those that were left out meanwhile are not lost.
    */
   take(nowMs: number, isSettled: (tickMs: number) => boolean): Due {
     const idle = this.#owed.size === 0 && nowMs >= this.#doneMs && nowMs < (this.next() ?? NEVER);

@@ -88,7 +88,6 @@ export {
   bounds,
   checkBoolean,
   checkChoice,
-  checkDuration,
   checkInteger,
   checkKey,
   checkQuery,

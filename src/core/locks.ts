@@ -1,4 +1,5 @@
 import { closedError } from "./claim-errors.ts";
+import { CronSchedule } from "./cron-schedule.ts";
 import { type Election, type ElectionOptions, LockElection } from "./election.ts";
 import { HoldfastError } from "./errors.ts";
 import { Heartbeat } from "./heartbeat.ts";
@@ -12,7 +13,7 @@ import {
   resolveLockOptions,
   resolveLocksOptions,
 } from "./options.ts";
-import { CronSchedule, type Schedule } from "./schedule.ts";
+import type { Schedule } from "./schedule.ts";
 import { checkScheduleName, type ScheduleOptions } from "./schedule-options.ts";
 import { type LocksStats, snapshotOf } from "./stats.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";

@@ -61,7 +61,8 @@ export interface HoldfastWarning {
     | "RUN_UNRECORDED"
     | "TICKS_MISSED"
     | "SCHEDULE_FORGOTTEN"
-    | "THREAD_FAILED";
+    | "THREAD_FAILED"
+    | "CLOCKS_DIFFER";
   readonly message: string;
   /** Empty where it is about no key in particular. */
   readonly key: string;

@@ -46,7 +46,8 @@ export interface RunNote extends Omit<RunRecord, "tick"> {
 /** How long an error's text may be in a note, in UTF-16 units: escaped and in UTF-8 it must fit with the rest. */
 const MAX_ERROR = 250;
 
-export function startId(tickMs: number, claimFence: bigint): string {
+/** The id of the note that an attempt begins; without a fence, how those of all attempts begin. */
+export function startId(tickMs: number, claimFence: bigint | ""): string {
   return `start:${tickMs}:${claimFence}`;
 }
 

@@ -11,7 +11,7 @@ import type { Heartbeat } from "./heartbeat.ts";
 import { joinSignals } from "./joined-signal.ts";
 import type { Lease } from "./lease.ts";
 import { KeyLock, runAndRelease } from "./lock.ts";
-import type { NoteText, RunNote, RunOutcome } from "./run-note.ts";
+import { type NoteText, type RunNote, type RunOutcome, startId } from "./run-note.ts";
 import { isFinal, type NotesView, type RunNotes } from "./run-notes.ts";
 import type { ScheduleSettings } from "./schedule-options.ts";
 
@@ -57,6 +57,8 @@ export interface TickContext {
   readonly stopping: AbortSignal;
   /** Aborts when what has begun is to stop. */
   readonly aborting: AbortSignal;
+  /** Attempts of this replica that were written down without the body having been called, by the id of their note. */
+  readonly unbegun: Set<string>;
   /** Called when the body is, and again when it has ended. */
   readonly onRunning: (change: 1 | -1) => void;
 }
@@ -68,9 +70,6 @@ export function tickKey(name: string, tickMs: number): string {
 export class TickRun {
   readonly #context: TickContext;
   readonly #tickMs: number;
-  /** Attempts that were written down without the body having been called. */
-  readonly #unbegun = new Set<bigint>();
-
   constructor(context: TickContext, tickMs: number) {
     this.#context = context;
     this.#tickMs = tickMs;
@@ -112,7 +111,10 @@ export class TickRun {
   }
 
   #attemptsIn({ runs }: NotesView): readonly RunNote[] {
-    return runs.filter(({ tickMs, claimFence }) => tickMs === this.#tickMs && !this.#unbegun.has(claimFence));
+    const { unbegun } = this.#context;
+    return runs.filter(
+      ({ tickMs, claimFence }) => tickMs === this.#tickMs && !unbegun.has(startId(tickMs, claimFence)),
+    );
   }
 
   #isSettled(view: NotesView): boolean {
@@ -151,7 +153,7 @@ export class TickRun {
       turn.assertHeld();
       stopping.throwIfAborted();
     } catch (error) {
-      this.#unbegun.add(lease.fence);
+      this.#context.unbegun.add(startId(tickMs, lease.fence));
       await notes.withdraw(tickMs, lease.fence).catch(() => {});
       throw error;
     }

@@ -83,11 +83,11 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
   const trouble = new TroubleLog(logger);
   const onError = (error: unknown) => {
     countUp(metrics.errors, error instanceof HoldfastError ? error.code : "STORE_FAILURE");
-    trouble.add(error);
+    trouble.failed(error);
   };
   const onDrop = (reason: string) => {
     countUp(metrics.dropped, reason);
-    logger.warn({ reason }, "cut a client off");
+    trouble.dropped(reason);
   };
   const common = { store: guarded, limits, identities, metrics, onError, onDrop };
   const sessions = new Sessions({ ...common, owners: new Owners(guarded) });

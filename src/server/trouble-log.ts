@@ -1,47 +1,42 @@
 /**
- * Tells whoever reads the log that the store fails, once in a while: in an outage every operation fails, thousands a second, and
- * `holdfast_errors_total` counts them all.
+ * Tells whoever reads the log of trouble, once in a while: in an outage every operation fails, thousands a second, and whoever means no
+ * good is cut off as often as he likes. The metrics count them all.
  */
 import type { Logger } from "pino";
 import { HoldfastError } from "../core/index.ts";
+import { Seldom } from "./seldom.ts";
 
-/** How often the same trouble is told at most. */
+/** How often the same is told at most. */
 const EVERY_MS = 10_000;
 
 /** Errors that lie in the store. Those of requests are told to whoever made them. */
 const storeCodes = ["STORE_UNAVAILABLE", "STORE_FAILURE"];
 
-interface Trouble {
-  toldMs: number;
-  /** How often since it was last told. */
-  times: number;
-}
-
 export class TroubleLog {
   readonly #logger: Logger;
-  readonly #troubles = new Map<string, Trouble>();
+  readonly #failures = new Seldom(EVERY_MS);
+  readonly #drops = new Seldom(EVERY_MS);
   #stopped = false;
 
   constructor(logger: Logger) {
     this.#logger = logger;
   }
 
-  add(error: unknown): void {
+  /** An operation or a call has failed. */
+  failed(error: unknown): void {
     const isOurs = error instanceof HoldfastError;
     if (this.#stopped || (isOurs && !storeCodes.includes(error.code))) return;
     const code = isOurs ? error.code : "STORE_FAILURE";
-    const trouble = this.#troubles.get(code) ?? { toldMs: Number.NEGATIVE_INFINITY, times: 0 };
-    this.#troubles.set(code, trouble);
-    trouble.times++;
-    const nowMs = performance.now();
-    if (nowMs - trouble.toldMs < EVERY_MS) return;
+    const times = this.#failures.add(code, performance.now());
     // Our own messages name the key, so it is the cause that is told.
-    this.#logger.error(
-      { code, times: trouble.times, err: loggable(isOurs ? error.cause : error) },
-      "the store fails",
-    );
-    trouble.toldMs = nowMs;
-    trouble.times = 0;
+    const err = loggable(isOurs ? error.cause : error);
+    if (times > 0) this.#logger.error({ code, times, err }, "the store fails");
+  }
+
+  /** A client was cut off. */
+  dropped(reason: string): void {
+    const times = this.#drops.add(reason, performance.now());
+    if (times > 0) this.#logger.warn({ reason, times }, "cut clients off");
   }
 
   /** A server that stops turns its callers away, which is not the store's fault. */

@@ -8,7 +8,9 @@ const FIRST_PROOF = 0;
 const SECOND_PROOF = 1;
 /** Why the heartbeat's thread knows the lease to be over: an index of `losses`. */
 const LOSS = 2;
-const WORDS = 3;
+/** Whether the application's thread is done with the lease: 1 if so. */
+const OVER = 3;
+const WORDS = 4;
 
 const losses: readonly (StandbyLoss | undefined)[] = [undefined, "gone", "taken-over", "max-hold", "blocked"];
 
@@ -50,6 +52,14 @@ export class Cell {
 
   set loss(loss: StandbyLoss) {
     Atomics.store(this.#words, LOSS, BigInt(losses.indexOf(loss)));
+  }
+
+  get isOver(): boolean {
+    return Atomics.load(this.#words, OVER) !== 0n;
+  }
+
+  end(): void {
+    Atomics.store(this.#words, OVER, 1n);
   }
 }
 

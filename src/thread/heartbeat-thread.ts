@@ -23,7 +23,7 @@ export interface HeartbeatThreadOptions extends SourceOptions {
    * released, so that an endless loop does not keep its locks for ever. 1,000 or more; `Infinity` for no end. Default 600,000.
    */
   readonly maxBlockedMs?: number;
-  /** Options of Node for the thread, such as `["--import", "tsx"]` for a module in TypeScript. Default: none. */
+  /** Options of Node for the thread, such as `--import` and a loader for a module in TypeScript. Default: none. */
   readonly execArgv?: readonly string[];
 }
 
@@ -55,7 +55,7 @@ export function heartbeatThread(options: HeartbeatThreadOptions): HeartbeatThrea
     );
   }
   if (!Array.isArray(execArgv) || execArgv.some((word) => typeof word !== "string")) {
-    throw invalid('execArgv must be a list of strings, such as ["--import=tsx"].');
+    throw invalid('execArgv must be a list of strings, such as ["--enable-source-maps"].');
   }
   return {
     start({ clock, clockDrift, requestTimeoutMs, onWarning }) {
@@ -86,7 +86,8 @@ class ThreadHeartbeat implements StandbyHeartbeat {
   #lifeTimer: NodeJS.Timeout | undefined;
   #restartTimer: NodeJS.Timeout | undefined;
   #deaths = 0;
-  #hasWarned = false;
+  /** Whether it was said that the store may be the wrong one. */
+  #hasDoubted = false;
   #closed = false;
 
   constructor(data: ThreadData, execArgv: string[], onWarning: (warning: HoldfastWarning) => void) {
@@ -170,7 +171,9 @@ class ThreadHeartbeat implements StandbyHeartbeat {
       case "unknown": {
         // It may have been released meanwhile; then it is no wonder.
         const key = this.#kept.get(news.number)?.ref.key;
-        if (key !== undefined && !this.#hasWarned) this.#warn(unknownText(key), key);
+        if (key === undefined || this.#hasDoubted) return;
+        this.#hasDoubted = true;
+        this.#warn(unknownText(key), key);
         return;
       }
       case "failing":
@@ -184,13 +187,20 @@ class ThreadHeartbeat implements StandbyHeartbeat {
   #died(worker: Worker, cause: unknown): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    if (!this.#closed) this.#startLater(cause);
+    if (!this.#closed) this.#startAgain(cause);
   }
 
-  #startLater(cause: unknown): void {
+  #startAgain(cause: unknown): void {
     const pauseMs = Math.min(RESTART_MS * 2 ** this.#deaths, MAX_RESTART_MS);
     this.#deaths++;
-    this.#restartTimer = setTimeout(() => this.#startAgain(), pauseMs).unref();
+    this.#restartTimer = setTimeout(() => {
+      try {
+        this.#start();
+      } catch (error) {
+        // The machine has no thread to spare.
+        this.#startAgain(error);
+      }
+    }, pauseMs).unref();
     const why = cause instanceof Error ? `: ${cause.message}` : "";
     this.#warn(
       `The heartbeat's thread has ended${why}. ${UNPROTECTED} It is started again in ${pauseMs} ms.`,
@@ -199,17 +209,7 @@ class ThreadHeartbeat implements StandbyHeartbeat {
     );
   }
 
-  /** A machine that has no room for a thread at the moment is tried again later: nobody is there to catch an error. */
-  #startAgain(): void {
-    try {
-      this.#start();
-    } catch (error) {
-      this.#startLater(error);
-    }
-  }
-
   #warn(message: string, key = "", cause?: unknown): void {
-    this.#hasWarned = true;
     this.#onWarning({ code: "THREAD_FAILED", message, key, cause });
   }
 

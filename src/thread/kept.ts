@@ -6,15 +6,15 @@ import type { KeepOrder } from "./protocol.ts";
 export class Kept implements KeptClaim {
   readonly ref: ClaimRef;
   readonly onLoss: () => void;
-  readonly drop: () => void;
+  readonly #onDrop: () => void;
   readonly #terms: StandbyTerms;
   readonly #aheadMs: number;
   readonly #cell = new Cell();
 
-  constructor(terms: StandbyTerms, aheadMs: number, onLoss: () => void, drop: () => void) {
+  constructor(terms: StandbyTerms, aheadMs: number, onLoss: () => void, onDrop: () => void) {
     this.ref = terms.ref;
     this.onLoss = onLoss;
-    this.drop = drop;
+    this.#onDrop = onDrop;
     this.#terms = terms;
     this.#aheadMs = aheadMs;
     this.prove(terms.provenUntilMs);
@@ -30,6 +30,12 @@ export class Kept implements KeptClaim {
 
   prove(untilMs: number): void {
     this.#cell.firstProofMs = untilMs + this.#aheadMs;
+  }
+
+  /** Also in the cell: a thread that does not turn sends no messages, and may know by its clock that the lease is over. */
+  drop(): void {
+    this.#cell.end();
+    this.#onDrop();
   }
 
   order(number: number): KeepOrder {

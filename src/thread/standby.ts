@@ -86,6 +86,7 @@ export class Standby {
   }
 
   keep({ number, key, id, token, fence, ttlMs, holdUntilMs, cell }: KeepOrder): void {
+    if (this.#charges.has(number)) return;
     const nowMs = this.#options.clock.monotonicMs();
     const ref = token === undefined ? { key, id } : { key, id, token };
     const charge: Charge = {
@@ -122,6 +123,10 @@ export class Standby {
     const due: Charge[] = [];
     for (let next = this.#byLook[0]; next !== undefined; next = this.#byLook[0]) {
       if (next.lookMs > nowMs) break;
+      if (next.cell.isOver) {
+        this.drop(next.number);
+        continue;
+      }
       const limit = this.#limitReached(next, nowMs);
       if (limit !== undefined) {
         this.#end(next, limit);
@@ -189,7 +194,7 @@ export class Standby {
 
   #answered(charge: Charge, sentMs: number, answer: RenewAnswer | undefined): void {
     // Dropped meanwhile, or known to be lost: what the store says about it now is nobody's business.
-    if (!this.#charges.has(charge.number)) return;
+    if (!this.#charges.has(charge.number) || charge.cell.isOver) return;
     if (answer === undefined || !isSound(answer)) this.#failed(charge, new Error("an unsound answer"));
     else if (answer.state === "failed") this.#failed(charge, answer.error);
     else if (answer.state === "held" && answer.fence === charge.fence) {

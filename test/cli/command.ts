@@ -3,8 +3,11 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll } from "vitest";
+import { afterAll, vi } from "vitest";
 import { root } from "../source-tree.ts";
+
+// Every test starts processes, and on a busy machine each of them may take seconds.
+vi.setConfig({ testTimeout: 60_000 });
 
 /** What is left to end after the tests of a file. Not after each of them: those that run beside each other cannot be told apart. */
 const leftovers: (() => unknown)[] = [];
@@ -108,7 +111,7 @@ export function binFolder(folder: string): string {
 
 /** Waits until the check holds. */
 export async function until(what: string, check: () => boolean | Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 15_000;
+  const endMs = performance.now() + 30_000;
   while (!(await check())) {
     if (performance.now() > endMs) throw new Error(`It did not come about that ${what}.`);
     await new Promise((resolve) => setTimeout(resolve, 10));

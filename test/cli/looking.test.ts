@@ -69,7 +69,7 @@ const claim = (more: object) => ({
   ...more,
 });
 
-describe("ls", () => {
+describe.concurrent("ls", () => {
   let held: Lease[] = [];
   beforeAll(async () => {
     held = [
@@ -152,7 +152,7 @@ describe("ls", () => {
   });
 });
 
-describe("inspect", () => {
+describe.concurrent("inspect", () => {
   test("shows holders and waiters in order", async () => {
     const lease = await locks.mutex("seen").acquire();
     const waiting = locks.mutex("seen").acquire({ priority: 3, info: "next" });
@@ -180,7 +180,7 @@ describe("inspect", () => {
   });
 });
 
-describe("release", () => {
+describe.concurrent("release", () => {
   test("ends the claim that holds a key, and is 1 when there is none", async () => {
     const lease = await locks.mutex("end me").acquire();
     const { code, stdout } = await holdfast("release", "end me", "--yes");
@@ -216,7 +216,7 @@ describe("release", () => {
   });
 });
 
-describe("watch", () => {
+describe.concurrent("watch", () => {
   test("prints each change as one JSON object, beginning with what is there", async () => {
     const first = await locks.mutex("w/a").acquire();
     const watching = start(["watch", "--prefix", "w/", "--json", "--interval", "100ms"], { env: env() });

@@ -46,7 +46,7 @@ async function serve(args: readonly string[], options: CommandOptions = {}): Pro
   return { ...running, url, log };
 }
 
-describe("a server on files", () => {
+describe.concurrent("a server on files", () => {
   test("is killed and started again: what was held is held, waiters are served, fences grow", async () => {
     const folder = temporaryFolder();
     const port = `${await freePort()}`;
@@ -80,7 +80,7 @@ describe("a server on files", () => {
   });
 });
 
-describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
+describe.skipIf(!canRunRedis()).concurrent("two servers over one Redis", () => {
   test("are one lock space", async () => {
     const redis = await startRedis();
     atEnd(() => redis.stop());
@@ -125,7 +125,7 @@ describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
   });
 });
 
-describe("stopping", () => {
+describe.concurrent("stopping", () => {
   test("waits for what is under way, and a second signal does not", async () => {
     const serving = await serve(["--memory", "--port", "0", "--grace", "1m"]);
     // A connection that never ends.
@@ -145,7 +145,7 @@ describe("stopping", () => {
   });
 });
 
-describe("tokens", () => {
+describe.concurrent("tokens", () => {
   test("are made by the command, checked, and read again on SIGHUP", async () => {
     const file = join(temporaryFolder(), "tokens.json");
     const make = (...args: string[]) => run(["token", "new", "--add-to", file, ...args]);
@@ -193,7 +193,7 @@ describe("tokens", () => {
   });
 });
 
-describe("the configuration", () => {
+describe.concurrent("the configuration", () => {
   test("is printed with where each value comes from, and without passwords", async () => {
     const file = join(temporaryFolder(), "holdfast.yaml");
     writeFileSync(file, "port: 7430\nlimits:\n  silence: 1m\n");

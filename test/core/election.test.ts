@@ -127,6 +127,27 @@ describe("an election", () => {
     expect(third.terms).toHaveLength(1);
   });
 
+  test("whoever resigns, at whatever moment, is not called any more", async () => {
+    let called = 0;
+    for (let hops = 0; hops < 40; hops++) {
+      const { locks } = new Fleet().add();
+      const election = locks.election("office");
+      let late = false;
+      const leading = election.lead(({ signal }) => {
+        called++;
+        late ||= signal.aborted;
+      });
+      // Every step of a promise on the way from the store's answer to the body.
+      for (let hop = 0; hop < hops; hop++) await undefined;
+      await election.resign();
+      await leading;
+      expect(late, `after ${hops} steps`).toBe(false);
+      expect(await election.leader()).toBeNull();
+    }
+    expect(called).toBeGreaterThan(0);
+    expect(called).toBeLessThan(40);
+  });
+
   test("whoever lost the office campaigns again, when its body has ended", async () => {
     const fleet = new Fleet();
     const [first, second] = await threeCandidates(fleet);

@@ -248,10 +248,8 @@ describe("sessions", () => {
       for (let n = 0; n < 50; n++) {
         const number = message * 50 + n + 1;
         // So long that they do not all arrive in one piece.
-        writer.acquire(
-          number,
-          claimRequest(`${number}`, { key: `${number}`, info: "x".repeat(500), ...long }),
-        );
+        const key = `${number}-${"x".repeat(400)}`;
+        writer.acquire(number, claimRequest(`${number}`, { key, ...long }));
       }
       stream.write(writer.take());
       await other.look({ key: "k", maxClaims: 0 });
@@ -260,7 +258,7 @@ describe("sessions", () => {
     expect(asked).toBeGreaterThan(100);
     expect(asked).toBeLessThan(2_500);
     open.resolve();
-    await expect.poll(() => asked).toBe(5_000);
+    await expect.poll(() => asked, { timeout: 15_000 }).toBe(5_000);
   });
 
   test("a session hears of the grants of at most so many owners", async () => {
@@ -274,7 +272,7 @@ describe("sessions", () => {
       await store.release([claimRequest("holder", { key: owner })]);
     }
     // The one that is not heard of was granted first.
-    await expect.poll(() => heard).toEqual(["a", "b"]);
+    await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["a", "b"]);
   });
 });
 

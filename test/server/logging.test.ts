@@ -1,5 +1,6 @@
 /** What the log says, and what it never says. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocks, memoryStore, StoreUnavailableError } from "holdfast";
@@ -7,6 +8,7 @@ import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type ServerOptions } from "holdfast/server";
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
+import { Seldom } from "../../src/server/seldom.ts";
 import { claimRequest } from "../core/claim-request.ts";
 import { startLockServer, storeOver } from "./lock-server.ts";
 
@@ -102,4 +104,32 @@ test("a store that fails is told once in a while, with what its driver said and 
     { code: "STORE_UNAVAILABLE", times: 1, err: { code: "EDRIVER", message: "ERR out of order" } },
   ]);
   expect(lines.join("")).not.toContain("secret");
+});
+
+test("whoever is cut off again and again does not fill the log", async () => {
+  const { server, lines } = await logged({});
+  for (let time = 0; time < 5; time++) {
+    const connection = connectHttp2(server.url);
+    const stream = connection.request({
+      ":method": "POST",
+      ":path": "/holdfast.v1.Session/Open",
+      "content-type": "application/grpc+proto",
+    });
+    const ended = new Promise((resolve) => stream.once("trailers", resolve));
+    stream.on("error", () => {}).resume();
+    stream.write(Buffer.from([0, 0, 0, 0, 1, 7]));
+    await ended;
+    connection.destroy();
+  }
+  const told = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "cut clients off");
+  expect(told).toMatchObject([{ reason: "malformed", times: 1 }]);
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  expect(metrics).toContain('holdfast_dropped_clients_total{reason="malformed"} 5');
+});
+
+test("what is told once in a while is told with how often it has happened", () => {
+  const seldom = new Seldom(10_000);
+  const told = [0, 1, 9_999, 10_000, 10_001, 30_000].map((nowMs) => seldom.add("a", nowMs));
+  expect(told).toEqual([1, 0, 0, 3, 0, 2]);
+  expect(seldom.add("b", 30_000)).toBe(1);
 });

@@ -73,7 +73,7 @@ describe("a token file", () => {
       return lines.filter((line) => line.includes(what)).length;
     };
     renameSync(path, `${path}.away`);
-    await expect.poll(() => said("could not be read")).toBe(1);
+    await expect.poll(() => said("could not be read"), { timeout: 8_000 }).toBe(1);
     for (let time = 0; time < 5; time++) {
       said("");
       await expect(stat(path)).rejects.toThrow();
@@ -81,7 +81,7 @@ describe("a token file", () => {
     const store = remoteStore(server.url, { token: "first" });
     await store.look({ key: "k", maxClaims: 0 });
     writeTokens(path, [entry("first"), entry("second")]);
-    await expect.poll(() => said("read the token file again")).toBe(1);
+    await expect.poll(() => said("read the token file again"), { timeout: 8_000 }).toBe(1);
     expect(said("could not be read")).toBe(1);
     await store.close();
     await server.stop({ graceMs: 0 });

@@ -130,6 +130,13 @@ describe.concurrent("a body that blocks the event loop for three ttls", { timeou
     await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), await openStore(url));
   });
 
+  test("keeps its lease on a lock server, by its URL", async (context) => {
+    const server = await startLockServer();
+    context.onTestFinished(() => server.stop({ graceMs: 0 }));
+    const url = server.url.replace(/^http:/, "holdfast:");
+    await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), remoteStore(server.url));
+  });
+
   test("keeps its lease on a lock server, by a module", async (context) => {
     const server = await startLockServer();
     context.onTestFinished(() => server.stop({ graceMs: 0 }));

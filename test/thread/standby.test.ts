@@ -215,6 +215,17 @@ describe("what crosses on the way", () => {
     expect(rival.held).toBe(true);
   });
 
+  test("a lease that the body knows to be over is not renewed, though no message says so", async () => {
+    const world = new TwoThreads();
+    const lease = await keptLease(world);
+    world.orderMs = 1_000_000;
+    // Of the two that know it to be over, the thread must not be the one that finds out later.
+    expect(await lease.release()).toBe(true);
+    const before = world.renewals;
+    await world.block(3 * TTL_MS);
+    expect(world.renewals).toBe(before);
+  });
+
   test("an answer that comes after the deadline is not believed", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);

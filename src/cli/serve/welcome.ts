@@ -19,10 +19,15 @@ Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; wha
 
   From TypeScript:
 
-    import { createLocks } from 'holdfast';
-    import { remoteStore } from 'holdfast/remote';
+    import { createLocks } from ${quoted("holdfast")};
+    import { remoteStore } from ${quoted("holdfast/remote")};
 
     const locks = createLocks(remoteStore("${url}"));
     await locks.mutex("hello").run(async (lease) => console.log(lease.fence));
 `;
+}
+
+/** Not written out: these lines are for people, and are no imports of ours. */
+function quoted(name: string): string {
+  return JSON.stringify(name);
 }

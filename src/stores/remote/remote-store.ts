@@ -81,7 +81,8 @@ class RemoteStore implements Store {
     this.counts = this.#welcome.counts;
   }
 
-  // These two by hand and not as async functions: every lock cycle pays for them.
+  // Where there is a link, everything is asked at once, so that nothing overtakes what was asked before it. The first two are
+  // not async functions because every lock cycle pays for them.
 
   acquire(request: ClaimRequest): Promise<AcquireAnswer> {
     try {
@@ -106,14 +107,16 @@ class RemoteStore implements Store {
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     checkRefs(refs);
-    const answers = await (await this.#link()).renewClaims(refs);
+    const link = this.#linkNow() ?? (await this.#link());
+    const answers = await link.renewClaims(refs);
     this.#waiting.renewed(refs, answers);
     return answers;
   }
 
   async look(query: LookQuery): Promise<LookPage> {
     checkQuery(query);
-    return (await this.#link()).lookAt(query);
+    const link = this.#linkNow() ?? (await this.#link());
+    return link.lookAt(query);
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createLocks, systemClock } from "holdfast";
 import { fileStore } from "holdfast/file";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, type TestContext, test } from "vitest";
 import { until } from "../../engines/engine.ts";
 import { Workers } from "../workers.ts";
 import type { HolderMessage } from "../writing-holder.ts";
@@ -20,7 +20,12 @@ const ttlMs = 1_500;
 /** A heartbeat, the claim of whoever held last, and what a busy machine takes. */
 const soonMs = ttlMs / 3 + ttlMs + 3_000;
 
-function start(program: string, args: readonly string[], execArgv: readonly string[] = []) {
+function start(
+  { onTestFinished }: TestContext,
+  program: string,
+  args: readonly string[],
+  execArgv: readonly string[] = [],
+) {
   const path = fileURLToPath(new URL(program, import.meta.url));
   const child = fork(path, args, { execArgv: ["--import", "tsx", ...execArgv] });
   onTestFinished(() => void child.kill("SIGKILL"));
@@ -34,10 +39,13 @@ describe("file: faults", { timeout: 90_000 }, () => {
     expect(report.rounds).toBeGreaterThan(2);
     expect(report.grants).toBeGreaterThan(report.rounds);
   });
+});
 
-  test("a holder that was stopped for longer than its ttl knows that it lost before it writes", async () => {
-    const folder = testFolder();
-    const child = start("./holder-process.ts", [folder, String(ttlMs)]);
+// Each has a folder of its own, and waits most of the time.
+describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
+  test("a holder that was stopped for longer than its ttl knows that it lost before it writes", async (context) => {
+    const folder = testFolder(context);
+    const child = start(context, "./holder-process.ts", [folder, String(ttlMs)]);
     const messages: HolderMessage[] = [];
     child.on("message", (message) => messages.push(message as HolderMessage));
     await until("the process writes", async () => messages.some(({ wrote }) => wrote !== undefined));
@@ -56,8 +64,8 @@ describe("file: faults", { timeout: 90_000 }, () => {
     await locks.close();
   });
 
-  test("participants whose wall clocks are wrong by an hour take turns like all others", async () => {
-    const folder = testFolder();
+  test("participants whose wall clocks are wrong by an hour take turns like all others", async (context) => {
+    const folder = testFolder(context);
     const connects = [-3_600_000, 0, 3_600_000].map((byMs) => async () => {
       const clock = { ...systemClock, wallMs: () => Date.now() + byMs };
       return { store: fileStore(folder), clock, end: () => {} };
@@ -70,12 +78,12 @@ describe("file: faults", { timeout: 90_000 }, () => {
 
   test.for([-3_600_000, 3_600_000])(
     "a process with a wall clock that is %i ms off neither ends nor takes a lease of others",
-    async (byMs) => {
-      const folder = testFolder();
+    async (byMs, context) => {
+      const folder = testFolder(context);
       const locks = createLocks(fileStore(folder));
       const lease = await locks.mutex("paused", { ttlMs: 60_000 }).acquire();
       const shift = `data:text/javascript,const now=Date.now;Date.now=()=>now()+(${byMs})`;
-      const child = start("./holder-process.ts", [folder, "2000"], ["--import", shift]);
+      const child = start(context, "./holder-process.ts", [folder, "2000"], ["--import", shift]);
       const messages: HolderMessage[] = [];
       child.on("message", (message) => messages.push(message as HolderMessage));
       await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
@@ -88,11 +96,11 @@ describe("file: faults", { timeout: 90_000 }, () => {
     },
   );
 
-  test("a process that is stuck in a transaction is an outage for others, until it is killed", async () => {
-    const folder = testFolder();
+  test("a process that is stuck in a transaction is an outage for others, until it is killed", async (context) => {
+    const folder = testFolder(context);
     const locks = createLocks(fileStore(folder, { flightMs: 2_000 }), { requestTimeoutMs: 3_000 });
     const before = await locks.mutex("key").run(({ fence }) => fence);
-    const child = start("./stuck-process.ts", [folder]);
+    const child = start(context, "./stuck-process.ts", [folder]);
     await once(child, "message");
     // The thread of this program is not stopped, or the time that it allows would never end.
     await expect(locks.mutex("key").tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
@@ -103,13 +111,13 @@ describe("file: faults", { timeout: 90_000 }, () => {
   });
 });
 
-describe("file: wake-ups", { timeout: 30_000 }, () => {
-  test("a grant to another process wakes it long before its heartbeat", async () => {
-    const folder = testFolder();
+describe.concurrent("file: wake-ups", { timeout: 30_000 }, () => {
+  test("a grant to another process wakes it long before its heartbeat", async (context) => {
+    const folder = testFolder(context);
     const locks = createLocks(fileStore(folder));
     const lease = await locks.mutex("paused").acquire();
     // Its heartbeat is due every 20 s.
-    const child = start("./holder-process.ts", [folder, "60000"]);
+    const child = start(context, "./holder-process.ts", [folder, "60000"]);
     const told = once(child, "message");
     await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
     await lease.release();
@@ -118,9 +126,9 @@ describe("file: wake-ups", { timeout: 30_000 }, () => {
     await locks.close();
   });
 
-  test("what a killed process leaves is removed by the next one that listens", async () => {
-    const folder = testFolder();
-    const child = start("./holder-process.ts", [folder, "1000"]);
+  test("what a killed process leaves is removed by the next one that listens", async (context) => {
+    const folder = testFolder(context);
+    const child = start(context, "./holder-process.ts", [folder, "1000"]);
     await once(child, "message");
     const exit = once(child, "exit");
     child.kill("SIGKILL");
@@ -135,8 +143,8 @@ describe("file: wake-ups", { timeout: 30_000 }, () => {
     expect(readdirSync(join(folder, "wake"))).toEqual([]);
   });
 
-  test("a folder whose path is too long for a socket wakes all the same", async () => {
-    const folder = join(testFolder(), "x".repeat(120));
+  test("a folder whose path is too long for a socket wakes all the same", async (context) => {
+    const folder = join(testFolder(context), "x".repeat(120));
     const [first, second] = [createLocks(fileStore(folder)), createLocks(fileStore(folder))];
     const lease = await first.mutex("key", { ttlMs: 60_000 }).acquire();
     const waiting = second.mutex("key", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });

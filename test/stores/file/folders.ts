@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { onTestFinished } from "vitest";
+import { onTestFinished, type TestContext } from "vitest";
 import { guard } from "../../engines/guard.ts";
 
 /** A new folder, for whoever removes it. It is removed in any case when this process has ended. */
@@ -12,9 +12,9 @@ export function newFolder(): string {
   return folder;
 }
 
-/** A new folder for the present test. */
-export function testFolder(): string {
+/** A new folder for the present test. One that runs beside others says which it is by its context. */
+export function testFolder(context: Pick<TestContext, "onTestFinished"> = { onTestFinished }): string {
   const folder = newFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  context.onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }

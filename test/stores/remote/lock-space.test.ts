@@ -64,7 +64,9 @@ for (const [name, engine] of Object.entries(engines)) {
           fences.push(lease.fence);
         };
         waiting.push(locks!.mutex(key).run(body));
-        await expect.poll(async () => (await here!.inspect(key)).waitingCount).toBe(place + 1);
+        await expect
+          .poll(async () => (await here!.inspect(key)).waitingCount, { timeout: 15_000 })
+          .toBe(place + 1);
       }
       // Each sees what the other has.
       const [seen] = (await there!.inspect(key)).held;
