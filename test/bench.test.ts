@@ -59,6 +59,8 @@ describe("the bench command", () => {
       expect(rows).toEqual([
         "acquire and release, one caller, ioredis",
         "acquire and release, one caller, node-redis",
+        "acquire and release, one caller, a network of n ms there and back, ioredis",
+        "acquire and release, one caller, a network of n ms there and back, node-redis",
         `${many}: by the best peer`,
         `${many}: nth percentile`,
         `${many}: by raw ioredis`,

@@ -132,10 +132,12 @@ describe("openStore", () => {
   });
 
   test("says which package is missing", { timeout: 60_000 }, () => {
-    // The built package alone, in a folder without any other.
+    // The built package, in a folder with nothing but what every installation of it has.
     const folder = mkdtempSync(join(tmpdir(), "holdfast-alone-"));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     cpSync(new URL("../../dist", import.meta.url), join(folder, "dist"), { recursive: true });
+    const croner = new URL("../../node_modules/croner", import.meta.url);
+    cpSync(croner, join(folder, "node_modules/croner"), { recursive: true });
     writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
     const program = `
       import { openStore } from "./dist/open/index.js";
