@@ -15,11 +15,14 @@ import type { Writable } from "node:stream";
  * An alarm is taken back with SIGKILL, which cannot get lost. With a trap it could, between two of the shell's own steps: then
  * the shell waited for it until it went off, heard of no renewal meanwhile, and the next alarm killed a command that was well. What
  * remains is the alarm's sleep, which ends by itself and does nothing.
+ *
+ * A sleep that a signal has ended is no alarm: whoever stops every process of a service may come to the sleep first, and the command
+ * is to have its time to end.
  */
 const script = `
 alarm() {
   sleep "$1"
-  kill -s KILL -- "$target" 2>/dev/null
+  [ "$?" -gt 128 ] || kill -s KILL -- "$target" 2>/dev/null
 }
 cancel() {
   [ -n "$current" ] || return 0

@@ -115,6 +115,19 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     await expectDeadAtGrant("unguarded", job);
   });
 
+  test.concurrent("but not because a signal ends the watchdog's sleep, as that of a whole service may", async () => {
+    const job = await startStubborn("sleepless");
+    const [watchdog] = watchdogsOf(job.running.pid) as [number];
+    const sleeps = () => groupOf(watchdog).filter((pid) => commandOf(pid).startsWith("sleep"));
+    await until("it sleeps", () => sleeps().length > 0);
+    const alarms = groupOf(watchdog).filter((pid) => pid !== watchdog);
+    for (const pid of sleeps()) process.kill(pid, "SIGTERM");
+    await until("the alarm is over", () => !alarms.some(isRunning));
+    expect(isRunning(job.child)).toBe(true);
+    job.running.kill("SIGKILL");
+    await until("the command is gone", () => !isRunning(job.child));
+  });
+
   test.concurrent("because somebody released it by force: it is killed at the next heartbeat", async () => {
     const job = await startStubborn("forced");
     const { held } = await locks.inspect("forced");
