@@ -122,9 +122,9 @@ export async function startRedisSentinels(settings: readonly string[] = []): Pro
     setEverywhere(sentinels, "SENTINEL", "SET", name, "down-after-milliseconds", ms);
   const failOver = async () => {
     await giveUpAfter(HASTY_MS);
-    await until("a replica is promoted", async () =>
-      (await Promise.all(replicas.map(isMaster))).includes(true),
-    );
+    // An election that comes to nothing is repeated after twice the failover-timeout.
+    const promoted = async () => (await Promise.all(replicas.map(isMaster))).includes(true);
+    await until("a replica is promoted", promoted, 60_000);
     await giveUpAfter(PATIENT_MS);
   };
   return orStop({ ...group([master, ...others]), name, master, replicas, sentinels, failOver }, async () => {

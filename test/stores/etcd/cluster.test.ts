@@ -13,7 +13,7 @@ import { locksAt, participant } from "./participants.ts";
 const ttlMs = 2_000;
 /** Another leader gives every lease its full time again, and a moment more. */
 const leaseMs = 5_000;
-const soonMs = ttlMs / 3 + leaseMs + 6_000;
+const soonMs = ttlMs / 3 + leaseMs + 12_000;
 
 describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 60_000 }, () => {
   let cluster: EtcdCluster;

@@ -18,7 +18,7 @@ import { killRounds } from "./kill-rounds.ts";
 
 const ttlMs = 1_500;
 /** A heartbeat, the claim of whoever held last, and what a busy machine takes. */
-const soonMs = ttlMs / 3 + ttlMs + 3_000;
+const soonMs = ttlMs / 3 + ttlMs + 12_000;
 
 function start(
   { onTestFinished }: TestContext,

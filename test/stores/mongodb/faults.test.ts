@@ -18,7 +18,7 @@ import type { HolderMessage } from "../writing-holder.ts";
 
 const ttlMs = 1_500;
 /** A heartbeat, the claim of whoever held last, and what a busy machine and reconnecting take. */
-const soonMs = ttlMs / 3 + ttlMs + 4_000;
+const soonMs = ttlMs / 3 + ttlMs + 12_000;
 
 describe.skipIf(!(await canRunMongodb()))("mongodb: faults", { timeout: 40_000 }, () => {
   let server: MongodbServer;

@@ -18,7 +18,7 @@ import { useDatabase } from "./database.ts";
 
 const ttlMs = 1_500;
 /** A heartbeat, the claim of whoever held last, and what a busy machine and reconnecting take. */
-const soonMs = ttlMs / 3 + ttlMs + 4_000;
+const soonMs = ttlMs / 3 + ttlMs + 12_000;
 
 /** What a swap contains, and no other request. */
 const SWAP = "_swap_v1";
