@@ -24,6 +24,7 @@ import { openStore } from "./process-source.js";
 
 const scenario = /** @type {Scenario} */ (JSON.parse(process.argv[2] ?? ""));
 const { url, threadUrl, ttlMs, maxHoldMs } = scenario;
+const THREAD_STARTS_MS = 1_500;
 const deaths = new SharedArrayBuffer(8);
 let warnings = 0;
 
@@ -40,6 +41,8 @@ const lease = await locks
   .acquire();
 lease.signal.addEventListener("abort", () => tell({ event: "aborted" }));
 tell({ event: "held", fence: `${lease.fence}` });
+// On a busy machine the thread takes longer than a ttl to start and to connect. The first heartbeat works meanwhile.
+if (threadUrl !== undefined) await sleep(THREAD_STARTS_MS);
 if (scenario.dies === true) await untilRevived();
 // What is due when the event loop turns again: the loss has to be told before.
 setTimeout(() => tell({ event: "turned" }), 1);
