@@ -46,15 +46,19 @@ describe.skipIf(!canRunRedis())("an engine", () => {
 
   test("ends with the process that started it, however that ends, with its children and when paused", async () => {
     const script = `
+      import { existsSync, readFileSync } from "node:fs";
       import { startEngine } from "./test/engines/engine.ts";
+      const childOf = (folder) =>
+        existsSync(folder + "/child") ? Number(readFileSync(folder + "/child", "utf8")) : 0;
       const engine = await startEngine({
         name: "orphan",
         program: "sh",
         hasChildren: true,
         args: () => ["-c", "sleep 600 & echo $! > child; wait"],
-        isReady: async ({ folder }) => (await import("node:fs")).existsSync(folder + "/child"),
+        // The shell makes the file before it writes to it.
+        isReady: async ({ folder }) => childOf(folder) > 0,
       });
-      const child = Number((await import("node:fs")).readFileSync(engine.folder + "/child", "utf8"));
+      const child = childOf(engine.folder);
       engine.pause();
       console.log(JSON.stringify([engine.folder, engine.process.pid, child]));
       setInterval(() => {}, 1_000);`;

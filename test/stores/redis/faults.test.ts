@@ -78,7 +78,7 @@ async function follow(deposed: RedisServer, replicas: readonly RedisServer[]): P
 /** Holds a lock whose grant a failover loses. Both the holder and the next one have to make the best of it. */
 async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<Participant>) {
   const connected = await connect();
-  const locks = createLocks(connected.store, { onWarning: () => {} });
+  const locks = createLocks(connected.store, { onWarning: () => {}, requestTimeoutMs: 15_000 });
   context.onTestFinished(async () => {
     await locks.close();
     connected.end();
@@ -93,7 +93,7 @@ async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<P
         await others.close();
         other.end();
       });
-      const next = await others.mutex("doomed").acquire({ waitMs: 5_000 });
+      const next = await others.mutex("doomed").acquire({ waitMs: 15_000 });
       expect(next.fence).toBeGreaterThan(lease.fence);
       await lease.extend(30_000).catch((error: unknown) => error);
       expect(lease.held).toBe(false);
