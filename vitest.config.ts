@@ -34,7 +34,10 @@ export default defineConfig({
     testTimeout: 20_000,
     // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.
     maxConcurrency: 12,
-    // Most files wait for servers and for time to pass, so two at a time are well used even on two cores.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    // Most files wait for servers and for time to pass, so three at a time are well used even on two cores.
+    maxWorkers: Math.max(3, availableParallelism() - 1),
+    // A machine that others use may stand still for seconds, which servers and their clients take for an outage. The report tells
+    // what was repeated.
+    retry: process.env["CI"] === "true" ? 1 : 0,
   },
 });
