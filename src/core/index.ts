@@ -6,7 +6,8 @@ export type {
   LeadBody,
   LeadOptions,
   Term,
-} from "./election.ts";
+} from "./election/election.ts";
+export type { Leader, LeaderView, ObserveOptions } from "./election/leader-watch.ts";
 export * from "./errors.ts";
 export {
   type AcquireEvent,
@@ -37,7 +38,6 @@ export {
 } from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 export { IdIndex } from "./id-index.ts";
-export type { Leader, LeaderView, ObserveOptions } from "./leader-watch.ts";
 export { Lease, type ReleaseOptions } from "./lease.ts";
 export type { LeaseState } from "./live-claim.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";
@@ -70,9 +70,10 @@ export {
 export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
-export type { RunOutcome, RunRecord } from "./run-note.ts";
-export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";
-export type { ScheduleOptions } from "./schedule-options.ts";
+export type { RunOutcome, RunRecord } from "./schedule/run-note.ts";
+export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule/schedule.ts";
+export type { ScheduleOptions } from "./schedule/schedule-options.ts";
+export type { ScheduleBody, ScheduledRun } from "./schedule/tick-run.ts";
 export type {
   HeartbeatThread,
   KeptClaim,
@@ -83,7 +84,6 @@ export type {
 export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
 export { callStore, isSound } from "./store-calls.ts";
-export type { ScheduleBody, ScheduledRun } from "./tick-run.ts";
 export {
   bounds,
   checkBoolean,

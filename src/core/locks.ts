@@ -1,6 +1,5 @@
 import { closedError } from "./claim-errors.ts";
-import { CronSchedule } from "./cron-schedule.ts";
-import { type Election, type ElectionOptions, LockElection } from "./election.ts";
+import { type Election, type ElectionOptions, LockElection } from "./election/election.ts";
 import { HoldfastError } from "./errors.ts";
 import { Heartbeat } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
@@ -13,11 +12,12 @@ import {
   resolveLockOptions,
   resolveLocksOptions,
 } from "./options.ts";
-import type { Schedule } from "./schedule.ts";
-import { checkScheduleName, type ScheduleOptions } from "./schedule-options.ts";
+import { CronSchedule } from "./schedule/cron-schedule.ts";
+import type { Schedule } from "./schedule/schedule.ts";
+import { checkScheduleName, type ScheduleOptions } from "./schedule/schedule-options.ts";
+import type { ScheduleBody } from "./schedule/tick-run.ts";
 import { type LocksStats, snapshotOf } from "./stats.ts";
 import { type KeyStatus, type Store, UNLIMITED } from "./store.ts";
-import type { ScheduleBody } from "./tick-run.ts";
 import {
   bounds,
   checkChoice,

@@ -1,5 +1,5 @@
 /** A schedule as the application sees it. */
-import type { HoldfastError } from "./errors.ts";
+import type { HoldfastError } from "../errors.ts";
 import type { RunOutcome, RunRecord } from "./run-note.ts";
 
 /** What one replica knows of its schedule. */

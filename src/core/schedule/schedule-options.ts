@@ -1,8 +1,8 @@
 /** What a schedule can be told, resolved once into complete settings. */
-import { HoldfastError } from "./errors.ts";
-import { type LockSettings, resolveLockOptions } from "./options.ts";
-import type { Durability, Store } from "./store.ts";
-import { checkBoolean, checkChoice, checkInteger, checkKey, invalid } from "./validation.ts";
+import { HoldfastError } from "../errors.ts";
+import { type LockSettings, resolveLockOptions } from "../options.ts";
+import type { Durability, Store } from "../store.ts";
+import { checkBoolean, checkChoice, checkInteger, checkKey, invalid } from "../validation.ts";
 
 /** Options of `locks.schedule`. Replicas of one schedule should have the same. */
 export interface ScheduleOptions {

@@ -1,12 +1,12 @@
 /** Runs a body at the ticks of a cron pattern, on one of all replicas that have a schedule of the same name. */
 import { setMaxListeners } from "node:events";
-import { closedError } from "./claim-errors.ts";
-import type { Timer } from "./clock.ts";
+import { closedError } from "../claim-errors.ts";
+import type { Timer } from "../clock.ts";
+import { HoldfastError } from "../errors.ts";
+import type { Heartbeat } from "../heartbeat.ts";
+import { lookAtKey } from "../lock.ts";
+import type { HoldfastWarning } from "../options.ts";
 import { DueTicks } from "./due-ticks.ts";
-import { HoldfastError } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import { lookAtKey } from "./lock.ts";
-import type { HoldfastWarning } from "./options.ts";
 import { type RunNote, type RunRecord, startId } from "./run-note.ts";
 import { isFinal, type NotesView, RunNotes } from "./run-notes.ts";
 import type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";

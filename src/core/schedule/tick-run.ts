@@ -6,11 +6,11 @@
  * it still holds the claim when the store has confirmed that. So whoever holds the claim next, however late its clock or its
  * request was, was granted it after that note was written, and reads it. docs/decisions/0015 goes through the interleavings.
  */
-import { AcquireTimeoutError } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import { joinSignals } from "./joined-signal.ts";
-import type { Lease } from "./lease.ts";
-import { KeyLock, runAndRelease } from "./lock.ts";
+import { AcquireTimeoutError } from "../errors.ts";
+import type { Heartbeat } from "../heartbeat.ts";
+import { joinSignals } from "../joined-signal.ts";
+import type { Lease } from "../lease.ts";
+import { KeyLock, runAndRelease } from "../lock.ts";
 import { type NoteText, type RunNote, type RunOutcome, startId } from "./run-note.ts";
 import { isFinal, type NotesView, type RunNotes } from "./run-notes.ts";
 import type { ScheduleSettings } from "./schedule-options.ts";

@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 import { createLocks, type Election, type ElectionOptions, type LeaderView, type Term } from "holdfast";
 import { settled } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
-import { Fleet, type Replica } from "./fleet.ts";
+import { Fleet, type Replica } from "../fleet.ts";
 
 const TTL_MS = 3_000;
 

@@ -1,15 +1,15 @@
 /** One leader among all clients that campaign for a name: whoever holds the mutex of that key. */
-import { closedError } from "./claim-errors.ts";
-import { HoldfastError } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import { joinSignals } from "./joined-signal.ts";
+import { closedError } from "../claim-errors.ts";
+import { HoldfastError } from "../errors.ts";
+import type { Heartbeat } from "../heartbeat.ts";
+import { joinSignals } from "../joined-signal.ts";
+import type { Lease } from "../lease.ts";
+import { KeyLock } from "../lock.ts";
+import { type HoldfastWarning, resolveLockOptions } from "../options.ts";
+import { pause } from "../pause.ts";
+import type { Durability } from "../store.ts";
+import { checkInfo, checkInteger, checkPriority, invalid } from "../validation.ts";
 import { type Leader, type LeaderView, LeaderWatch, type ObserveOptions } from "./leader-watch.ts";
-import type { Lease } from "./lease.ts";
-import { KeyLock } from "./lock.ts";
-import { type HoldfastWarning, resolveLockOptions } from "./options.ts";
-import { pause } from "./pause.ts";
-import type { Durability } from "./store.ts";
-import { checkInfo, checkInteger, checkPriority, invalid } from "./validation.ts";
 
 /** Options of `locks.election`. */
 export interface ElectionOptions {

@@ -6,7 +6,7 @@ import {
   type ScheduleOptions,
 } from "holdfast";
 import { describe, expect, test } from "vitest";
-import { Fleet, type Replica, START_MS } from "./fleet.ts";
+import { Fleet, type Replica, START_MS } from "../fleet.ts";
 
 const EVERY_SECOND = "* * * * * *";
 const EVERY_MINUTE = "* * * * *";

@@ -2,12 +2,12 @@
  * Who leads, for everybody in this client who wants to know: one look at the store in an interval, however many observe, and
  * none while nobody does. A change that this client itself has a part in is looked at right away.
  */
-import type { Timer } from "./clock.ts";
-import { type Deferred, deferred } from "./deferred.ts";
-import { HoldfastError } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import { lookAtKey } from "./lock.ts";
-import type { ClaimStatus } from "./store.ts";
+import type { Timer } from "../clock.ts";
+import { type Deferred, deferred } from "../deferred.ts";
+import { HoldfastError } from "../errors.ts";
+import type { Heartbeat } from "../heartbeat.ts";
+import { lookAtKey } from "../lock.ts";
+import type { ClaimStatus } from "../store.ts";
 
 /** Who leads. */
 export interface Leader {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Ticks } from "../../src/core/ticks.ts";
+import { Ticks } from "../../../src/core/schedule/ticks.ts";
 
 const DAY_MS = 86_400_000;
 

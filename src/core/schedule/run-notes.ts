@@ -9,13 +9,13 @@
  * `floor` bounds their number: every tick up to it counts as settled, whoever asks, so that notes of such ticks are not
  * needed. It begins as the moment at which the schedule was first seen, and is raised before older notes are removed.
  */
-import { HoldfastError } from "./errors.ts";
-import type { Heartbeat } from "./heartbeat.ts";
-import { isOutage, lookAtKey } from "./lock.ts";
-import { pause } from "./pause.ts";
+import { HoldfastError } from "../errors.ts";
+import type { Heartbeat } from "../heartbeat.ts";
+import { isOutage, lookAtKey } from "../lock.ts";
+import { pause } from "../pause.ts";
+import { type ClaimStatus, UNLIMITED } from "../store.ts";
+import { bounds } from "../validation.ts";
 import { endId, type NoteText, type RunNote, readNote, startId, writeText } from "./run-note.ts";
-import { type ClaimStatus, UNLIMITED } from "./store.ts";
-import { bounds } from "./validation.ts";
 
 /** As long as the store allows. Replicas renew notes that have less than half of it left. */
 const NOTE_TTL_MS = bounds.maxTtlMs;

@@ -1,5 +1,5 @@
 /** How runs of a schedule are written down: what a note says, and what it is called. */
-import type { ClaimStatus } from "./store.ts";
+import type { ClaimStatus } from "../store.ts";
 
 /** How a run of a schedule ended, or that it has not. */
 export type RunOutcome =

@@ -1,6 +1,6 @@
 /** The moments that a cron pattern names, in a time zone. Croner computes them; its timers are not used. */
 import { Cron } from "croner";
-import { invalid } from "./validation.ts";
+import { invalid } from "../validation.ts";
 
 const SECOND_MS = 1_000;
 
