@@ -30,6 +30,8 @@ export interface WakeSocketsOptions {
 const MAX_PATH_BYTES = 103;
 /** A connection that was not used for so long is closed. */
 const IDLE_MS = 10_000;
+/** So long may closing wait until the last lines are written. Whoever does not read them is stopped, or its backlog is full. */
+const LAST_LINES_MS = 200;
 /** Nobody has so many peers, and nobody writes such lines. */
 const MAX_CONNECTIONS = 1_000;
 const MAX_LINE = 16_384;
@@ -81,7 +83,9 @@ export class WakeSockets {
 
   async close(): Promise<void> {
     this.#closed = true;
-    for (const socket of [...this.#incoming, ...this.#outgoing.values()]) socket.destroy();
+    for (const socket of this.#incoming) socket.destroy();
+    // A process often ends right after a release: whoever is granted by that would learn of it at its next heartbeat only.
+    await Promise.all([...this.#outgoing.values()].map(finish));
     await this.#starting?.catch(() => {});
     if (!this.#server.listening) return;
     // Closing the server removes its socket.
@@ -158,6 +162,20 @@ export class WakeSockets {
     }
     return orphans;
   }
+}
+
+/** Resolves when all that was written to a socket is on its way, and the socket is closed. */
+function finish(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.once("close", () => resolve());
+    if (socket.destroyed) resolve();
+    socket.ref();
+    const timer = setTimeout(() => socket.destroy(), LAST_LINES_MS);
+    socket.end(() => {
+      clearTimeout(timer);
+      socket.destroy();
+    });
+  });
 }
 
 function wakeFolder(folder: string): string {
