@@ -37,6 +37,15 @@ async function helpOf(path: string): Promise<string> {
   return text;
 }
 
+function isInstalled(shell: string): boolean {
+  try {
+    execFileSync(shell, ["--version"], { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 describe("bash", () => {
   /** What bash offers when the tab key is pressed after these words. */
   async function offers(words: readonly string[]): Promise<string[]> {
@@ -75,16 +84,26 @@ describe("bash", () => {
   });
 });
 
-describe.each(["bash", "zsh", "fish"])("%s", (shell) => {
-  const installed = (() => {
-    try {
-      execFileSync(shell, ["--version"], { stdio: "ignore" });
-      return true;
-    } catch {
-      return false;
-    }
-  })();
+describe.skipIf(!isInstalled("fish"))("fish, asked", () => {
+  test("offers commands, options and their values", async () => {
+    const path = await scriptFor("fish");
+    const offers = (line: string) =>
+      execFileSync("fish", ["-c", 'source $argv[1]; complete -C "$argv[2]"', path, line], {
+        encoding: "utf8",
+        cwd: temporaryFolder(),
+      })
+        .trim()
+        .split("\n")
+        .map((offer) => offer.split("\t")[0]);
+    expect(offers("holdfast ")).toEqual(expect.arrayContaining(["run", "serve", "ls", "inspect"]));
+    expect(offers("holdfast in")).toEqual(["inspect"]);
+    expect(offers("holdfast run k --max")).toEqual(["--max-hold"]);
+    expect(offers("holdfast token n")).toEqual(["new"]);
+    expect(offers("holdfast serve --log-level s")).toEqual(["silent"]);
+  });
+});
 
+describe.each(["bash", "zsh", "fish"])("%s", (shell) => {
   test("has every command and option", async () => {
     const script = readFileSync(await scriptFor(shell), "utf8");
     const tree = treeOf(await buildProgram(output));
@@ -95,7 +114,7 @@ describe.each(["bash", "zsh", "fish"])("%s", (shell) => {
     expect(words.filter((word) => !script.includes(word))).toEqual([]);
   });
 
-  test.skipIf(!installed)("understands its script", async () => {
+  test.skipIf(!isInstalled(shell))("understands its script", async () => {
     execFileSync(shell, ["-n", await scriptFor(shell)]);
   });
 });
