@@ -90,6 +90,7 @@ export {
   checkChoice,
   checkInteger,
   checkKey,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,

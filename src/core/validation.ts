@@ -116,6 +116,22 @@ export function checkBoolean(name: string, value: boolean): boolean {
   throw invalid(`${name} must be true or false, not ${show(value)}.`);
 }
 
+/**
+ * Refuses what is no option, so that a misspelt one is told. Values are not shown: they were not meant for this, and one may be
+ * a password.
+ */
+export function checkOptionNames<T extends object>(
+  of: string,
+  options: T,
+  known: Readonly<Record<keyof T, true>>,
+): void {
+  for (const name of Object.keys(options)) {
+    if (Object.hasOwn(known, name)) continue;
+    const names = Object.keys(known).join(", ");
+    throw invalid(`${name} is not an option of ${of}. Remove it, or write one of ${names}.`);
+  }
+}
+
 export function invalid(message: string, key?: string): HoldfastError {
   return new HoldfastError("INVALID_ARGUMENT", message, { key });
 }

@@ -4,6 +4,7 @@ import {
   type ClaimRequest,
   type Clock,
   checkInteger,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
@@ -28,42 +29,11 @@ import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
 import { Flights } from "./flights.ts";
 import { Keeping } from "./keeping.ts";
 import type { Answer, Asked } from "./operation.ts";
+import { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";
 import { OwnTime } from "./own-time.ts";
 import { ServerTime, type TimeSource } from "./server-time.ts";
 import { Sweeper } from "./sweeper.ts";
 import { WakeUps } from "./wake-ups.ts";
-
-export interface CasStoreOptions {
-  /** How many claims may wait for one key before `QUEUE_FULL`. A record is one value, so less than elsewhere. Default 1,000. */
-  readonly maxWaiters?: number;
-  /** How many requests may be under way at once. 1 to 64. Default 4. */
-  readonly maxFlights?: number;
-  /** How many records are kept in mind, to be tried first. Default 10,000. */
-  readonly cachedKeys?: number;
-  /**
-   * How late the server may make a change after it was decided, and how long its answer is waited for, in milliseconds. 10
-   * to 600,000. Default 5,000.
-   */
-  readonly flightMs?: number;
-  /** For how long a call is tried again while other processes keep changing the same key, in milliseconds. Default 10,000. */
-  readonly giveUpMs?: number;
-  /**
-   * For how long a record is kept after its last claim, in milliseconds: for its fence. It must be more than `flightMs`, by
-   * what the server's clock may ever be set back. Default 300,000.
-   */
-  readonly keepIdleMs?: number;
-  /** Where the database cannot push: how soon and how seldom to look whether somebody's turn has come. Default 20 and 1,000. */
-  readonly minPollMs?: number;
-  readonly maxPollMs?: number;
-  /**
-   * By how much, as a fraction, the rates of this machine's clock and the server's may differ. Default 0.001. 0 to 0.1.
-   */
-  readonly clockDrift?: number;
-  /** Where time comes from. Default: this machine. */
-  readonly clock?: Clock;
-  /** Where chance comes from, from 0 up to 1. Default `Math.random`. */
-  readonly random?: () => number;
-}
 
 const MIB = 1_048_576;
 
@@ -80,6 +50,7 @@ const MAX_UNCHECKED_AGE_MS = 5_000;
  * const locks = createLocks(casStore(myDriver));
  */
 export function casStore(driver: CasDriver, options: CasStoreOptions = {}): Store {
+  checkOptionNames("casStore", options, casOptionNames);
   return new CasStore(driver, options);
 }
 
@@ -99,14 +70,19 @@ class CasStore implements Store {
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
     const { limits = {} } = driver;
-    const flightMs = checkInteger("flightMs", options.flightMs ?? 5_000, 10, 600_000);
-    const keepIdleMs = checkInteger("keepIdleMs", options.keepIdleMs ?? 300_000, flightMs + 1, 86_400_000);
+    const flightMs = checkInteger("flightMs", options.flightMs ?? casDefaults.flightMs, 10, 600_000);
+    const keepIdleMs = checkInteger(
+      "keepIdleMs",
+      options.keepIdleMs ?? casDefaults.keepIdleMs,
+      flightMs + 1,
+      86_400_000,
+    );
     const minPollMs = checkInteger("minPollMs", options.minPollMs ?? 20, 1, 60_000);
     this.name = driver.name;
     this.durability = driver.durability;
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
-    const drift = checkDrift(options.clockDrift ?? 0.001);
+    const drift = checkDrift(options.clockDrift ?? casDefaults.clockDrift);
     const { keepers } = driver;
     if (keepers === undefined) {
       // Asked anew each time: a driver may know what its server can do only after its first use.

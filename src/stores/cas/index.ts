@@ -1,4 +1,4 @@
-export { type CasStoreOptions, casStore } from "./cas-store.ts";
+export { casStore } from "./cas-store.ts";
 export type {
   AssumedKeepers,
   CasDriver,
@@ -17,3 +17,4 @@ export type {
   Version,
   Wake,
 } from "./driver.ts";
+export { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";

@@ -1,4 +1,4 @@
-import { invalid, type Store } from "../../core/index.ts";
+import { checkOptionNames, invalid, type Store } from "../../core/index.ts";
 import { casStore } from "../cas/index.ts";
 import { fileDriver } from "./file-driver.ts";
 
@@ -13,12 +13,6 @@ export interface FileStoreOptions {
   readonly keepIdleMs?: number;
 }
 
-const names: readonly string[] = [
-  "maxWaiters",
-  "flightMs",
-  "keepIdleMs",
-] satisfies (keyof FileStoreOptions)[];
-
 /**
  * A store in a folder, for all processes of this machine. What it has confirmed is on the disk. It needs the package
  * `lmdb`, and makes the folder with the first call; that call fails where the folder will not do, and says why.
@@ -30,10 +24,7 @@ export function fileStore(folder: string, options: FileStoreOptions = {}): Store
   if (typeof folder !== "string" || folder === "" || folder.includes("\0")) {
     throw invalid('folder must be the path of a folder, such as "./locks".');
   }
-  for (const name of Object.keys(options)) {
-    if (!names.includes(name))
-      throw invalid(`"${name}" is no option of the file store. It has ${names.join(", ")}.`);
-  }
+  checkOptionNames("fileStore", options, { maxWaiters: true, flightMs: true, keepIdleMs: true });
   // The store and its callers are on one machine, and so on one clock.
   return casStore(fileDriver(folder), { ...options, clockDrift: 0 });
 }

@@ -1,5 +1,5 @@
-import { checkBoolean, checkChoice, invalid, type Store } from "../../core/index.ts";
-import { type CasStoreOptions, casStore } from "../cas/index.ts";
+import { checkBoolean, checkChoice, checkOptionNames, type Store } from "../../core/index.ts";
+import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import { type MongodbCollection, type MongodbDatabase, recordsIn } from "./database.ts";
 import { MongodbDriver } from "./mongodb-driver.ts";
 
@@ -15,24 +15,6 @@ export interface MongodbStoreOptions extends CasStoreOptions {
   readonly durability?: "local" | "quorum";
 }
 
-/** Which options there are, so that a misspelt one is told. */
-const known: Readonly<Record<keyof MongodbStoreOptions, true>> = {
-  collection: true,
-  createIndex: true,
-  durability: true,
-  maxWaiters: true,
-  maxFlights: true,
-  cachedKeys: true,
-  flightMs: true,
-  giveUpMs: true,
-  keepIdleMs: true,
-  minPollMs: true,
-  maxPollMs: true,
-  clockDrift: true,
-  clock: true,
-  random: true,
-};
-
 /**
  * A store in MongoDB 4.2 or newer: a replica set, or a single server, through the `Db` or the `Collection` that you have.
  *
@@ -43,17 +25,17 @@ export function mongodbStore(
   target: MongodbDatabase | MongodbCollection,
   options: MongodbStoreOptions = {},
 ): Store {
-  for (const name of Object.keys(options)) {
-    if (!Object.hasOwn(known, name)) throw invalid(`${name} is not an option of mongodbStore.`);
-  }
+  checkOptionNames("mongodbStore", options, {
+    ...casOptionNames,
+    collection: true,
+    createIndex: true,
+    durability: true,
+  });
   const { collection, createIndex = true, durability = "local", ...settings } = options;
   const driver = new MongodbDriver(recordsIn(target, collection), {
     createIndex: checkBoolean("createIndex", createIndex),
     durability: checkChoice("durability", durability, ["local", "quorum"]),
-    timeoutMs: settings.flightMs ?? DEFAULT_FLIGHT_MS,
+    timeoutMs: settings.flightMs ?? casDefaults.flightMs,
   });
   return casStore(driver, settings);
 }
-
-/** That of `casStore`: nobody waits for an answer any longer than this. */
-const DEFAULT_FLIGHT_MS = 5_000;

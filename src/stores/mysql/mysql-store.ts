@@ -1,5 +1,12 @@
-import { checkInteger, type Durability, invalid, type Store } from "../../core/index.ts";
-import { type CasStoreOptions, casStore } from "../cas/index.ts";
+import {
+  checkBoolean,
+  checkChoice,
+  checkInteger,
+  checkOptionNames,
+  type Durability,
+  type Store,
+} from "../../core/index.ts";
+import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import { checkClient, type MysqlClient, sender } from "./client.ts";
 import { mysqlDriver } from "./driver.ts";
 import { DEFAULT_TABLE, tableNames } from "./table.ts";
@@ -18,27 +25,7 @@ export interface MysqlStoreOptions extends CasStoreOptions {
   readonly maxRecordBytes?: number;
 }
 
-/** Which options there are, so that a misspelt one is told. */
-const known: Readonly<Record<keyof MysqlStoreOptions, true>> = {
-  table: true,
-  autoMigrate: true,
-  durability: true,
-  maxRecordBytes: true,
-  maxWaiters: true,
-  maxFlights: true,
-  cachedKeys: true,
-  flightMs: true,
-  giveUpMs: true,
-  keepIdleMs: true,
-  minPollMs: true,
-  maxPollMs: true,
-  clockDrift: true,
-  clock: true,
-  random: true,
-};
-
 const MIB = 1_048_576;
-const DEFAULT_FLIGHT_MS = 5_000;
 
 /**
  * A store in MySQL 8.0.4 or newer, or MariaDB 10.6 or newer, through the `mysql2/promise` pool that you have. Its table is made
@@ -48,22 +35,20 @@ const DEFAULT_FLIGHT_MS = 5_000;
  * const locks = createLocks(mysqlStore(createPool("mysql://localhost/app")));
  */
 export function mysqlStore(client: MysqlClient, options: MysqlStoreOptions = {}): Store {
-  for (const name of Object.keys(options)) {
-    if (!Object.hasOwn(known, name)) throw invalid(`${name} is not an option of mysqlStore.`);
-  }
+  checkOptionNames("mysqlStore", options, {
+    ...casOptionNames,
+    table: true,
+    autoMigrate: true,
+    durability: true,
+    maxRecordBytes: true,
+  });
   const { table, autoMigrate = false, durability = "local", maxRecordBytes = MIB, ...shared } = options;
-  if (typeof autoMigrate !== "boolean")
-    throw invalid(`autoMigrate must be true or false, not ${autoMigrate}.`);
-  if (durability !== "local" && durability !== "ephemeral") {
-    throw invalid(`durability must be "local" or "ephemeral", not ${JSON.stringify(durability)}.`);
-  }
-  checkInteger("maxRecordBytes", maxRecordBytes, 4_096, 16 * MIB);
   const driver = mysqlDriver({
-    send: sender(checkClient(client), shared.flightMs ?? DEFAULT_FLIGHT_MS),
+    send: sender(checkClient(client), shared.flightMs ?? casDefaults.flightMs),
     names: tableNames(table ?? DEFAULT_TABLE),
-    autoMigrate,
-    durability,
-    maxRecordBytes,
+    autoMigrate: checkBoolean("autoMigrate", autoMigrate),
+    durability: checkChoice("durability", durability, ["local", "ephemeral"]),
+    maxRecordBytes: checkInteger("maxRecordBytes", maxRecordBytes, 4_096, 16 * MIB),
   });
   return casStore(driver, shared);
 }

@@ -1,5 +1,5 @@
-import { invalid, type Store, systemClock } from "../../core/index.ts";
-import { type CasStoreOptions, casStore } from "../cas/index.ts";
+import { checkBoolean, checkOptionNames, invalid, type Store, systemClock } from "../../core/index.ts";
+import { type CasStoreOptions, casOptionNames, casStore } from "../cas/index.ts";
 import {
   checkClient,
   type OpenListener,
@@ -24,24 +24,6 @@ export interface PostgresStoreOptions extends CasStoreOptions {
   readonly listener?: false | (() => Promise<PostgresListener>);
 }
 
-/** Which options there are, so that a misspelt one is told. */
-const known: Readonly<Record<keyof PostgresStoreOptions, true>> = {
-  table: true,
-  autoMigrate: true,
-  listener: true,
-  maxWaiters: true,
-  maxFlights: true,
-  cachedKeys: true,
-  flightMs: true,
-  giveUpMs: true,
-  keepIdleMs: true,
-  minPollMs: true,
-  maxPollMs: true,
-  clockDrift: true,
-  clock: true,
-  random: true,
-};
-
 /**
  * A store in PostgreSQL 12 or newer, through the pool or client that you have. Its table is made by `migratePostgres`.
  *
@@ -49,16 +31,17 @@ const known: Readonly<Record<keyof PostgresStoreOptions, true>> = {
  * const locks = createLocks(postgresStore(new Pool()));
  */
 export function postgresStore(client: PostgresClient, options: PostgresStoreOptions = {}): Store {
-  for (const name of Object.keys(options)) {
-    if (!Object.hasOwn(known, name)) throw invalid(`${name} is not an option of postgresStore.`);
-  }
+  checkOptionNames("postgresStore", options, {
+    ...casOptionNames,
+    table: true,
+    autoMigrate: true,
+    listener: true,
+  });
   const { table = DEFAULT_TABLE, autoMigrate = false, listener, ...shared } = options;
-  if (typeof autoMigrate !== "boolean")
-    throw invalid(`autoMigrate must be true or false, not ${autoMigrate}.`);
   const driver = postgresDriver({
     client: checkClient(client),
     names: tableNames(table),
-    autoMigrate,
+    autoMigrate: checkBoolean("autoMigrate", autoMigrate),
     openListener: listenerOf(client, listener),
     clock: options.clock ?? systemClock,
   });
