@@ -7,6 +7,7 @@ import {
   type ClaimRequest,
   type Clock,
   checkInteger,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
@@ -51,6 +52,7 @@ export interface MemoryStoreOptions {
  * const locks = createLocks(memoryStore());
  */
 export function memoryStore(options: MemoryStoreOptions = {}): QuorumMember {
+  checkOptionNames("memoryStore", options, { maxWaiters: true, clock: true });
   return new MemoryStore(options);
 }
 

@@ -6,6 +6,7 @@ import {
   type ClaimRequest,
   type ClaimStatus,
   checkInteger,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
@@ -47,6 +48,7 @@ export interface RedisStoreOptions {
  * const locks = createLocks(redisStore(new Redis()));
  */
 export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): QuorumMember {
+  checkOptionNames("redisStore", options, { keyPrefix: true, partitions: true, maxWaiters: true });
   return new RedisStore(connectionOver(client), options);
 }
 

@@ -5,6 +5,7 @@ import {
   type ClaimRequest,
   type Clock,
   checkInteger,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
@@ -57,6 +58,15 @@ export interface QuorumOptions {
  * const locks = createLocks(quorumStore([memoryStore(), memoryStore(), memoryStore()]));
  */
 export function quorumStore(members: readonly QuorumMember[], options: QuorumOptions = {}): Store {
+  checkOptionNames("quorumStore", options, {
+    name: true,
+    nodeTimeoutMs: true,
+    backoffMs: true,
+    clockDrift: true,
+    durability: true,
+    clock: true,
+    random: true,
+  });
   return new QuorumStore(members, options);
 }
 

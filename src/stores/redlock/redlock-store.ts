@@ -1,4 +1,4 @@
-import { invalid, type Store } from "../../core/index.ts";
+import { checkOptionNames, invalid, type Store } from "../../core/index.ts";
 import { type RedisClient, redisStore } from "../redis/index.ts";
 import { type QuorumOptions, quorumStore } from "./quorum-store.ts";
 
@@ -23,6 +23,14 @@ export interface RedlockOptions extends Pick<QuorumOptions, "nodeTimeoutMs" | "b
  */
 export function redlockStore(clients: readonly RedisClient[], options: RedlockOptions = {}): Store {
   if (!Array.isArray(clients)) throw invalid("clients must be a list, one client for each server.");
+  checkOptionNames("redlockStore", options, {
+    keyPrefix: true,
+    maxWaiters: true,
+    nodeTimeoutMs: true,
+    backoffMs: true,
+    clockDrift: true,
+    durability: true,
+  });
   const { keyPrefix, maxWaiters, ...quorum } = options;
   const each = {
     ...(keyPrefix === undefined ? {} : { keyPrefix }),

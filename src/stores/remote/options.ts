@@ -1,4 +1,4 @@
-import { checkInteger, type Durability, durabilities, invalid } from "../../core/index.ts";
+import { checkInteger, checkOptionNames, type Durability, durabilities, invalid } from "../../core/index.ts";
 
 /** How to encrypt, and whom to trust. */
 export interface RemoteTls {
@@ -41,6 +41,13 @@ export function resolveRemoteOptions(
   urls: string | readonly string[],
   options: RemoteStoreOptions,
 ): RemoteSettings {
+  checkOptionNames("remoteStore", options, {
+    token: true,
+    tls: true,
+    durability: true,
+    connectTimeoutMs: true,
+    silenceMs: true,
+  });
   const list = typeof urls === "string" ? [urls] : [...urls];
   if (list.length === 0) throw invalid("remoteStore needs the URL of at least one server.");
   const { token, tls, durability = "ephemeral" } = options;
