@@ -41,11 +41,3 @@ export function locksAt(hosts: string | string[], options: EtcdStoreOptions = {}
   });
   return locks;
 }
-
-export function wrongBy(ms: number): Clock {
-  return {
-    monotonicMs: () => systemClock.monotonicMs(),
-    wallMs: () => systemClock.wallMs() + ms,
-    setTimer: (delayMs, callback) => systemClock.setTimer(delayMs, callback),
-  };
-}

@@ -4,21 +4,17 @@
  */
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createLocks, systemClock } from "holdfast";
 import { fileStore } from "holdfast/file";
-import { describe, expect, type TestContext, test } from "vitest";
+import { afterAll, describe, expect, type TestContext, test } from "vitest";
 import { until } from "../../engines/engine.ts";
-import { Workers } from "../workers.ts";
+import { processFaults } from "../fault-suite.ts";
 import type { HolderMessage } from "../writing-holder.ts";
-import { testFolder } from "./folders.ts";
+import { newFolder, testFolder } from "./folders.ts";
 import { killRounds } from "./kill-rounds.ts";
-
-const ttlMs = 1_500;
-/** A heartbeat, the claim of whoever held last, and what a busy machine takes. */
-const soonMs = ttlMs / 3 + ttlMs + 12_000;
 
 function start(
   { onTestFinished }: TestContext,
@@ -41,41 +37,19 @@ describe("file: faults", { timeout: 90_000 }, () => {
   });
 });
 
+describe("file: faults of processes", { timeout: 40_000 }, () => {
+  const folder = newFolder();
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  processFaults({
+    connect: ({ clock = systemClock } = {}) => ({ store: fileStore(folder), clock, end: () => {} }),
+    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => folder },
+    stampsFences: true,
+  });
+});
+
 // Each has a folder of its own, and waits most of the time.
 describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
-  test("a holder that was stopped for longer than its ttl knows that it lost before it writes", async (context) => {
-    const folder = testFolder(context);
-    const child = start(context, "./holder-process.ts", [folder, String(ttlMs)]);
-    const messages: HolderMessage[] = [];
-    child.on("message", (message) => messages.push(message as HolderMessage));
-    await until("the process writes", async () => messages.some(({ wrote }) => wrote !== undefined));
-
-    child.kill("SIGSTOP");
-    const locks = createLocks(fileStore(folder));
-    const next = await locks.mutex("paused").acquire({ waitMs: soonMs + 5_000 });
-    const grantedMs = Date.now();
-    const exit = once(child, "exit");
-    child.kill("SIGCONT");
-    await exit;
-
-    expect(next.fence).toBeGreaterThan(BigInt(messages[0]!.fence!));
-    expect(messages.filter(({ wrote = 0 }) => wrote >= grantedMs)).toEqual([]);
-    expect(messages.at(-1)).toEqual({ lost: true });
-    await locks.close();
-  });
-
-  test("participants whose wall clocks are wrong by an hour take turns like all others", async (context) => {
-    const folder = testFolder(context);
-    const connects = [-3_600_000, 0, 3_600_000].map((byMs) => async () => {
-      const clock = { ...systemClock, wallMs: () => Date.now() + byMs };
-      return { store: fileStore(folder), clock, end: () => {} };
-    });
-    const workers = await Workers.start({ connects, ttlMs });
-    await workers.servesAll(soonMs);
-    await workers.stop();
-    expect(workers.overlaps).toBe(0);
-  });
-
   test.for([-3_600_000, 3_600_000])(
     "a process with a wall clock that is %i ms off neither ends nor takes a lease of others",
     async (byMs, context) => {
