@@ -7,6 +7,8 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { testDamagedRecords } from "../damaged-records.ts";
+import { failure } from "../failure.ts";
 import { connect, locksAt } from "./participants.ts";
 
 describe("etcd: what is given to it", () => {
@@ -59,16 +61,20 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
   afterAll(() => server.stop());
 
   async function failureOf(call: Promise<unknown>, code: ErrorCode): Promise<string> {
-    const error = (await call.then(() => undefined).catch((failure: unknown) => failure)) as HoldfastError;
-    expect(error?.code).toBe(code);
+    const error = await failure(call);
+    expect(error.code).toBe(code);
     return error.message;
   }
 
-  async function keysBelow(prefix: string): Promise<string[]> {
+  async function withClient<T>(use: (client: Etcd3) => PromiseLike<T>): Promise<T> {
     const client = connect(server.url);
-    const keys = await client.getAll().prefix(`${prefix}/`).keys();
+    const result = await use(client);
     client.close();
-    return keys;
+    return result;
+  }
+
+  function keysBelow(prefix: string): Promise<string[]> {
+    return withClient((client) => client.getAll().prefix(`${prefix}/`).keys());
   }
 
   test("a ttl below the shortest lease is refused with what to do, each time, and leaves nothing", async () => {
@@ -106,19 +112,14 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     await store.close();
   });
 
-  test.each([
-    ["of a newer format", JSON.stringify({ v: 9, fence: "1", held: [], waiting: [] }), "version is 9"],
-    ["that is no record", "something else", "not JSON"],
-  ])("a record %s is an error, and stays as it is", async (name, text, why) => {
-    const client = connect(server.url);
-    onTestFinished(() => client.close());
-    const key = `corrupt ${name}`;
-    await client.put(`holdfast/r/${key}`).value(text);
-    const locks = locksAt(server.url);
-    expect(await failureOf(locks.mutex(key).tryAcquire(), "STORE_FAILURE")).toContain(why);
-    expect(await client.get(`holdfast/r/${key}`).string()).toBe(text);
-    // Others are none the worse for it.
-    expect(await locks.mutex("sound").tryRun(() => 1)).toEqual({ ran: true, value: 1 });
+  testDamagedRecords({
+    put: (key, text) => withClient((client) => client.put(`holdfast/r/${key}`).value(text)),
+    textOf: (key) => withClient((client) => client.get(`holdfast/r/${key}`).string()),
+    open() {
+      const client = connect(server.url);
+      onTestFinished(() => client.close());
+      return etcdStore(client);
+    },
   });
 
   test("a client that was closed before the store is told of", async () => {

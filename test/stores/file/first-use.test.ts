@@ -15,9 +15,10 @@ import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { createLocks } from "holdfast";
 import { type FileStoreOptions, fileStore } from "holdfast/file";
-import { describe, expect, onTestFinished, test } from "vitest";
-import { testFolder } from "./folders.ts";
-import { changeState, changeText, withFiles } from "./raw-files.ts";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
+import { testDamagedRecords } from "../damaged-records.ts";
+import { newFolder, testFolder } from "./folders.ts";
+import { changeState, changeText, textOf, withFiles } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
 
@@ -128,24 +129,21 @@ describe("file: first use", () => {
     expect(await firstError(folder)).toMatchObject(expected);
   });
 
-  test.each(["not json", '{"v":99}'])(
-    "a record that says %s fails its key alone, and stays",
-    async (text) => {
-      const folder = testFolder();
-      const before = createLocks(fileStore(folder));
-      await before.mutex("spoilt").run(() => {});
-      await before.close();
-      await changeText(folder, "spoilt", text);
-      const locks = createLocks(fileStore(folder));
-      await expect(locks.mutex("spoilt").tryAcquire()).rejects.toMatchObject({
-        code: "STORE_FAILURE",
-        key: "spoilt",
-      });
-      expect(await locks.mutex("other").tryAcquire()).not.toBeNull();
-      await expect(locks.mutex("spoilt").tryAcquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
-      await locks.close();
-    },
-  );
+  describe("records", () => {
+    const folder = newFolder();
+    afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+    testDamagedRecords({
+      async put(key, text) {
+        const locks = createLocks(fileStore(folder));
+        await locks.mutex(key).run(() => {});
+        await locks.close();
+        await changeText(folder, key, text);
+      },
+      textOf: (key) => textOf(folder, key),
+      open: () => fileStore(folder),
+    });
+  });
 
   test("where lmdb is not installed, the thread says so", async () => {
     const folder = testFolder();

@@ -45,12 +45,22 @@ export async function changeState(folder: string, changes: Partial<FolderState>)
   });
 }
 
+/** How much stands in a row before its text. */
+const TEXT_FROM = 17;
+
 /** Puts another text into a row, behind what stands before it. */
 export async function changeText(folder: string, key: string, text: string): Promise<void> {
   await withFiles(folder, (root) => {
     const records = root.openDB<Buffer, Buffer>("records", tables);
     const row = records.get(Buffer.from(key)) as Buffer;
-    records.putSync(Buffer.from(key), Buffer.concat([row.subarray(0, 17), Buffer.from(text)]));
+    records.putSync(Buffer.from(key), Buffer.concat([row.subarray(0, TEXT_FROM), Buffer.from(text)]));
+  });
+}
+
+export function textOf(folder: string, key: string): Promise<string | undefined> {
+  return withFiles(folder, (root) => {
+    const row = root.openDB<Buffer, Buffer>("records", tables).get(Buffer.from(key));
+    return row?.subarray(TEXT_FROM).toString();
   });
 }
 

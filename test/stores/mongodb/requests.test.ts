@@ -7,8 +7,11 @@ import { afterAll, beforeAll, describe, expect, type TestContext, test } from "v
 import { recordsIn } from "../../../src/stores/mongodb/database.ts";
 import { MongodbDriver } from "../../../src/stores/mongodb/mongodb-driver.ts";
 import { MARKER } from "../../../src/stores/mongodb/statements.ts";
+import { claimRequest } from "../../core/claim-request.ts";
 import { freePort, until } from "../../engines/engine.ts";
 import { canRunMongodb, type MongodbServer, startMongodb } from "../../engines/mongodb.ts";
+import { testDamagedRecords } from "../damaged-records.ts";
+import { failure } from "../failure.ts";
 
 describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
   let server: MongodbServer;
@@ -111,26 +114,35 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 });
   });
 
-  test.each([
-    ["a document of somebody else", { name: "Ann" }, /something else than Holdfast wrote/],
-    ["a record of a later version", { version: "a", text: '{"v":99}' }, /version/],
-    ["a record that is damaged", { version: "a", text: '{"v":1,"held":' }, /"strange"/],
-  ])("%s is left as it is, and told", async (_, document, message) => {
-    const client = new MongoClient(server.url);
-    const database = client.db(`requests-${++databases}`);
+  test("a document of somebody else is left as it is, and told", async (context) => {
+    const { store, database } = open(context);
     const collection = database.collection<{ _id: string }>("holdfast");
-    await collection.insertOne({ _id: "strange", ...document });
-    const store = mongodbStore(database);
-    const [strange, other] = await Promise.allSettled([
-      store.acquire(request("strange")),
+    const document = { _id: "strange", name: "Ann" };
+    await collection.insertOne(document);
+    const [strange, other] = await Promise.all([
+      failure(store.acquire(request("strange"))),
       store.acquire(request("other")),
     ]);
-    expect(strange).toMatchObject({ status: "rejected", reason: { code: "STORE_FAILURE", key: "strange" } });
-    expect(String((strange as PromiseRejectedResult).reason)).toMatch(message);
-    expect(other).toMatchObject({ value: { state: "held" } });
-    expect(await collection.findOne({ _id: "strange" })).toEqual({ _id: "strange", ...document });
-    await store.close();
-    await client.close();
+    expect(strange).toMatchObject({ code: "STORE_FAILURE", key: "strange" });
+    expect(strange.message).toMatch(/something else than Holdfast wrote/);
+    expect(other).toMatchObject({ state: "held" });
+    expect(await collection.findOne({ _id: "strange" })).toEqual(document);
+  });
+
+  describe("records", () => {
+    let client: MongoClient;
+    beforeAll(() => {
+      client = new MongoClient(server.url);
+    });
+    afterAll(() => client?.close());
+    type Document = { _id: string; version: string; text: string };
+    const records = () => client.db("records").collection<Document>("holdfast");
+
+    testDamagedRecords({
+      put: (key, text) => records().insertOne({ _id: key, version: "a", text }),
+      textOf: async (key) => (await records().findOne({ _id: key, version: "a" }))?.text,
+      open: () => mongodbStore(client.db("records")),
+    });
   });
 
   test("a lone server is no quorum, and nothing is written to it", async (context) => {
@@ -246,17 +258,5 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
 });
 
 function request(key: string, id = key): ClaimRequest {
-  return {
-    key,
-    id,
-    token: "token",
-    weight: 1,
-    limit: 1,
-    priority: 0,
-    ttlMs: 30_000,
-    wait: false,
-    owner: "",
-    info: "",
-    application: "",
-  };
+  return claimRequest(id, { key, token: "token", ttlMs: 30_000, wait: false });
 }

@@ -6,6 +6,8 @@ import { createPool } from "mysql2/promise";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/mysql/first-use.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
+import { testDamagedRecords } from "../damaged-records.ts";
+import { testTables } from "../sql-tables.ts";
 import { useDatabase } from "./database.ts";
 
 /** Asks a store for something. */
@@ -83,64 +85,27 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
   const database = useDatabase();
   const durability = "ephemeral";
 
-  async function userWith(name: string, ...grants: readonly string[]) {
-    await database.admin(`create user ${name}@'127.0.0.1'`);
-    for (const grant of grants) await database.admin(`grant ${grant} to ${name}@'127.0.0.1'`);
-    return database.pool({ uri: database.server.url.replace("holdfast@", `${name}@`) });
-  }
-
-  test("a missing table is told, and what to do", async () => {
-    const store = mysqlStore(database.pool(), { durability, table: "missing" });
-    await expect(use(store)).rejects.toMatchObject({
-      code: "STORE_FAILURE",
-      message: expect.stringContaining("Run migrateMysql"),
-    });
-    expect(await database.admin("show tables like 'missing'")).toEqual([]);
-  });
-
-  test("a missing procedure is told, and made by the migration, which may be repeated and be run by several", async () => {
-    const pool = database.pool();
-    await migrateMysql(pool, { table: "half" });
-    await database.admin("drop procedure half_swap_v1");
-    const store = mysqlStore(pool, { durability, table: "half" });
-    await expect(use(store)).rejects.toMatchObject({ code: "STORE_FAILURE" });
-    await Promise.all([1, 2, 3].map(() => migrateMysql(database.pool(), { table: "half" })));
-    await use(store);
-  });
-
-  test("autoMigrate makes what is missing, for several stores at once, in the database that is named", async () => {
-    await database.admin("create database elsewhere");
-    const options = { durability, table: "elsewhere.my-locks", autoMigrate: true } as const;
-    await Promise.all([1, 2, 3].map(() => use(mysqlStore(database.pool(), options))));
-    expect(await database.admin("select count(*) as n from elsewhere.`my-locks`")).toEqual([{ n: 1 }]);
-  });
-
-  test("a user with the rights that the documentation lists is enough, and cannot migrate", async () => {
-    const pool = await userWith(
-      "worker",
-      "select, insert, update, delete on holdfast.holdfast_locks",
-      "execute on procedure holdfast.holdfast_locks_swap_v1",
-      "execute on procedure holdfast.holdfast_locks_sweep_v1",
-    );
-    await use(mysqlStore(pool, { durability }));
-    const other = mysqlStore(pool, { durability, table: "forbidden", autoMigrate: true });
-    await expect(use(other)).rejects.toMatchObject({ code: "UNAUTHORIZED" });
-  });
-
-  test("missing rights are told as such, and nothing is written", async () => {
-    const pool = await userWith(
-      "reader",
-      "select on holdfast.holdfast_locks",
-      "execute on procedure holdfast.holdfast_locks_swap_v1",
-      "execute on procedure holdfast.holdfast_locks_sweep_v1",
-    );
-    await expect(use(mysqlStore(pool, { durability }), "unwritten")).rejects.toMatchObject({
-      code: "UNAUTHORIZED",
-      message: expect.stringContaining("rights"),
-    });
-    expect(await database.admin("select 1 from holdfast_locks where lock_key = 'unwritten'")).toEqual([]);
-    const stranger = database.pool({ uri: database.server.url.replace("holdfast@", "stranger@") });
-    await expect(use(mysqlStore(stranger, { durability }))).rejects.toMatchObject({ code: "UNAUTHORIZED" });
+  testTables({
+    open: ({ user = "holdfast", ...options }) =>
+      mysqlStore(database.pool({ uri: database.server.url.replace("holdfast@", `${user}@`) }), {
+        durability,
+        ...options,
+      }),
+    migrate: (table) => migrateMysql(database.pool(), { table }),
+    admin: (sql) => database.admin(sql),
+    migration: "migrateMysql",
+    page: "docs/stores/mysql.md",
+    quote: "`",
+    makePlace: (name) => `create database ${name}`,
+    dropRoutine: (table) => `drop procedure ${table}_swap_v1`,
+    makeUser: (name, table, rights) => [
+      `create user ${name}@'127.0.0.1'`,
+      ...[
+        `${rights === "reading" ? "select" : "select, insert, update, delete"} on holdfast.${table}`,
+        `execute on procedure holdfast.${table}_swap_v1`,
+        `execute on procedure holdfast.${table}_sweep_v1`,
+      ].map((grant) => `grant ${grant} to ${name}@'127.0.0.1'`),
+    ],
   });
 
   test("a connection without a database is told to name one", async () => {
@@ -186,25 +151,17 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     }
   });
 
-  test.each([
-    ["no record at all", "no record"],
-    ["of a later format", '{"v":99,"fence":"1","held":[],"waiting":[]}'],
-  ])("a record that is %s fails its key alone, and stays as it is", async (name, record) => {
-    const [key, pool] = [`odd: ${name}`, database.pool()];
-    await pool.query("insert into holdfast_locks values (?, x'01', ?, 0, 4000000000000, 4000000000)", [
-      key,
-      record,
-    ]);
-    const locks = createLocks(database.store(pool));
-    const [odd, good] = await Promise.allSettled([
-      locks.mutex(key).tryAcquire(),
-      locks.mutex(`good beside ${name}`).tryAcquire(),
-    ]);
-    expect(odd).toMatchObject({ status: "rejected", reason: { code: "STORE_FAILURE", key } });
-    expect(good.status).toBe("fulfilled");
-    const rows = await database.admin("select cast(lock_key as char) as k, record from holdfast_locks");
-    expect(rows).toContainEqual({ k: key, record });
-    await locks.close();
+  testDamagedRecords({
+    put: (key, record) =>
+      database
+        .pool()
+        .query("insert into holdfast_locks values (?, x'01', ?, 0, 4000000000000, 4000000000)", [
+          key,
+          record,
+        ]),
+    textOf: async (key) =>
+      (await database.admin(`select record from holdfast_locks where lock_key = '${key}'`))[0]?.["record"],
+    open: () => mysqlStore(database.pool(), { durability }),
   });
 
   test("closing leaves the pool alone, and no connection in use", async () => {

@@ -1,4 +1,4 @@
-import { type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
+import type { Store } from "holdfast";
 import {
   migratePostgres,
   type PostgresStoreOptions,
@@ -9,31 +9,14 @@ import { Client, Pool, type PoolConfig } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkServer, type ServerFacts } from "../../../src/stores/postgres/hello.ts";
 import { tableNames } from "../../../src/stores/postgres/table.ts";
+import { claimRequest } from "../../core/claim-request.ts";
 import { freePort } from "../../engines/engine.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { testDamagedRecords } from "../damaged-records.ts";
+import { failure } from "../failure.ts";
+import { testTables } from "../sql-tables.ts";
 
-const request: ClaimRequest = {
-  key: "key",
-  id: "id",
-  token: "token",
-  weight: 1,
-  limit: 1,
-  priority: 0,
-  ttlMs: 10_000,
-  wait: false,
-  owner: "owner",
-  info: "",
-  application: "",
-};
-
-async function failure(call: Promise<unknown>): Promise<HoldfastError> {
-  const error = await call.then(
-    () => undefined,
-    (error: unknown) => error,
-  );
-  expect(error).toBeInstanceOf(HoldfastError);
-  return error as HoldfastError;
-}
+const request = claimRequest("id", { key: "key", ttlMs: 10_000, wait: false });
 
 describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
   let server: PostgresServer;
@@ -62,41 +45,23 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     return store;
   }
 
-  test("a missing table is told with the remedy, which is enough without another store", async () => {
-    const store = open(poolOf(), { table: "later" });
-    const error = await failure(store.acquire(request));
-    expect([error.code, error.message]).toEqual([
-      "STORE_FAILURE",
-      expect.stringMatching(/"later".*migratePostgres/),
-    ]);
-    await migratePostgres(admin, { table: "later" });
-    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+  testTables({
+    open: ({ user = "postgres", ...options }) =>
+      postgresStore(poolOf({ connectionString: asUser(user) }), options),
+    migrate: (table) => migratePostgres(admin, { table }),
+    admin: async (sql) => (await admin.query(sql)).rows,
+    migration: "migratePostgres",
+    page: "docs/stores/postgres.md",
+    quote: '"',
+    makePlace: (name) => `create schema ${name}`,
+    dropRoutine: (table) => `drop function ${tableNames(table).swapSignature}`,
+    makeUser: (name, table, rights) => [
+      `create role ${name} login`,
+      `grant ${rights === "reading" ? "select" : "select, insert, update, delete"} on ${table} to ${name}`,
+    ],
   });
 
-  test("a missing function is told, and so is a table that vanished since", async () => {
-    await migratePostgres(admin, { table: "half" });
-    const store = open(poolOf(), { table: "half" });
-    await store.acquire(request);
-    await admin.query("drop table half");
-    expect(await failure(store.release([request]))).toMatchObject({ code: "STORE_FAILURE" });
-    await migratePostgres(admin, { table: "half" });
-    const names = tableNames("half");
-    await admin.query(`drop function ${names.swapSignature}`);
-    const error = await failure(open(poolOf(), { table: "half" }).acquire(request));
-    expect([error.code, error.message]).toEqual([
-      "STORE_FAILURE",
-      expect.stringMatching(/function.*missing/),
-    ]);
-  });
-
-  test("many that migrate at the same time, by hand or by themselves, do not get into each other's way", async () => {
-    const pools = Array.from({ length: 4 }, () => poolOf());
-    await Promise.all(pools.map((pool) => migratePostgres(pool, { table: "race" })));
-    await Promise.all(
-      pools.map((pool, index) =>
-        open(pool, { table: "race2", autoMigrate: true }).acquire({ ...request, key: `${index}` }),
-      ),
-    );
+  test("the migration can be had as text", () => {
     expect(postgresMigration()).toContain('create table if not exists "holdfast_locks"');
   });
 
@@ -119,35 +84,6 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
       open(poolOf(), { table: "nowhere.locks", autoMigrate: true }).acquire(request),
     );
     expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("create schema")]);
-  });
-
-  test("missing rights are told, and nothing is written", async () => {
-    await migratePostgres(admin, { table: "guarded" });
-    await admin.query("create role reader login; grant select on guarded to reader");
-    const store = open(poolOf({ user: "reader", connectionString: asUser("reader") }), { table: "guarded" });
-    const error = await failure(store.acquire(request));
-    expect([error.code, error.message]).toEqual([
-      "UNAUTHORIZED",
-      expect.stringContaining("docs/stores/postgres.md"),
-    ]);
-    const creating = open(poolOf({ connectionString: asUser("reader") }), {
-      table: "own",
-      autoMigrate: true,
-    });
-    expect(await failure(creating.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
-    expect((await admin.query("select * from guarded")).rows).toEqual([]);
-  });
-
-  test("the documented rights are enough", async () => {
-    await migratePostgres(admin, { table: "granted" });
-    await admin.query("create role worker login; grant select, insert, update, delete on granted to worker");
-    const locks = createLocks(open(poolOf({ connectionString: asUser("worker") }), { table: "granted" }));
-    const lease = await locks.mutex("key").acquire();
-    const next = locks.mutex("key").acquire({ waitMs: 5_000 });
-    await lease.release();
-    await (await next).release();
-    for await (const status of locks.list({ prefix: "" })) expect(status).toBeDefined();
-    await locks.close();
   });
 
   test("a server that takes no writes is an outage", async () => {
@@ -183,19 +119,16 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     expect([error.code, error.message]).toEqual(["UNSUPPORTED", expect.stringContaining("UTF8")]);
   });
 
-  test.each([
-    ["corrupt", "not JSON"],
-    ["of a future format", '{"v":2}'],
-  ])("a record that is %s fails its own key alone, and stays as it is", async (_, record) => {
-    await migratePostgres(admin, { table: "damaged" });
-    const insert =
-      "insert into damaged values ('key', '00000000-0000-0000-0000-000000000001', $1, false, 9e15) on conflict (key) do update set record = $1";
-    await admin.query(insert, [record]);
-    const store = open(poolOf(), { table: "damaged" });
-    const fine = store.acquire({ ...request, key: `fine-${record}` });
-    expect(await failure(store.acquire(request))).toMatchObject({ code: "STORE_FAILURE", key: "key" });
-    await expect(fine).resolves.toMatchObject({ state: "held" });
-    expect((await admin.query("select record from damaged where key = 'key'")).rows).toEqual([{ record }]);
+  testDamagedRecords({
+    async put(key, record) {
+      await migratePostgres(admin, { table: "damaged" });
+      const insert =
+        "insert into damaged values ($1, '00000000-0000-0000-0000-000000000001', $2, false, 9e15)";
+      await admin.query(insert, [key, record]);
+    },
+    textOf: async (key) =>
+      (await admin.query("select record from damaged where key = $1", [key])).rows[0]?.record,
+    open: () => postgresStore(poolOf(), { table: "damaged" }),
   });
 
   test("a server that cannot be reached is an outage, and a pool that was ended is not", async () => {

@@ -1,36 +1,17 @@
 import { once } from "node:events";
-import { type ClaimRef, type ClaimRequest, createLocks, HoldfastError, type Store } from "holdfast";
+import { type ClaimRef, createLocks, type HoldfastError, type Store } from "holdfast";
 import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
+import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { clusterClients } from "../../engines/redis-clients.ts";
 import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
+import { failure } from "../failure.ts";
 
-const request: ClaimRequest = {
-  key: "key",
-  id: "id",
-  token: "token",
-  weight: 1,
-  limit: 1,
-  priority: 0,
-  ttlMs: 1_000,
-  wait: false,
-  owner: "owner",
-  info: "",
-  application: "",
-};
-
-async function failure(call: Promise<unknown>): Promise<HoldfastError> {
-  const error = await call.then(
-    () => undefined,
-    (error: unknown) => error,
-  );
-  expect(error).toBeInstanceOf(HoldfastError);
-  return error as HoldfastError;
-}
+const request = claimRequest("id", { key: "key", owner: "owner", ttlMs: 1_000, wait: false });
 
 describe.skipIf(!canRunRedis())("redis: at first use", () => {
   let server: RedisServer;

@@ -1,0 +1,42 @@
+/** A record that this version cannot read, in any store that keeps records as texts. */
+import type { Store } from "holdfast";
+import { expect, onTestFinished, test } from "vitest";
+import { claimRequest } from "../core/claim-request.ts";
+import { failure } from "./failure.ts";
+
+export interface RecordTexts {
+  /** Puts a text in place of the record of a key. No store is open. */
+  put(key: string, text: string): Promise<unknown>;
+  /** What stands there now. No store is open. */
+  textOf(key: string): Promise<unknown>;
+  open(): Store;
+}
+
+export function testDamagedRecords({ put, textOf, open }: RecordTexts): void {
+  test.each([
+    ["not JSON", "not JSON", "not JSON"],
+    ["cut off", '{"v":1,"held":', "not JSON"],
+    ["of a later format", '{"v":99,"fence":"1","held":[],"waiting":[]}', "version is 99"],
+    ["of a format of which nothing else is known", '{"v":2}', "version is 2"],
+  ])("a record that is %s fails its key alone, and stays as it is", async (name, text, why) => {
+    const key = `record ${name}`;
+    const request = claimRequest("id", { key, ttlMs: 30_000, wait: false });
+    await put(key, text);
+    const store = open();
+    let closing: Promise<void> | undefined;
+    const close = () => (closing ??= store.close());
+    onTestFinished(close);
+    const [odd, beside] = await Promise.all([
+      failure(store.acquire(request)),
+      // In the same round trip.
+      store.acquire({ ...request, key: `beside ${key}` }),
+    ]);
+    expect(odd).toMatchObject({ code: "STORE_FAILURE", key });
+    expect(odd.message).toContain(JSON.stringify(key));
+    expect(odd.message).toContain(why);
+    expect(beside).toMatchObject({ state: "held" });
+    expect(await failure(store.acquire(request))).toMatchObject({ code: "STORE_FAILURE", key });
+    await close();
+    expect(await textOf(key)).toBe(text);
+  });
+}

@@ -1,0 +1,110 @@
+/** Tables, routines and rights: what a store in an SQL database needs at first use, and how it tells what is missing. */
+import { createLocks, type Store } from "holdfast";
+import { expect, onTestFinished, test } from "vitest";
+import { claimRequest } from "../core/claim-request.ts";
+import { failure } from "./failure.ts";
+
+export interface SqlDatabase {
+  /** A store on a pool of its own, which ends with the test. Default: of a user who may do everything. */
+  open(options: { readonly table: string; readonly autoMigrate?: boolean; readonly user?: string }): Store;
+  /** Makes what a store needs, on a connection of its own. */
+  migrate(table: string): Promise<unknown>;
+  admin(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  /** What people call to migrate. */
+  readonly migration: string;
+  /** The page that lists the rights. */
+  readonly page: string;
+  /** What names are quoted with. */
+  readonly quote: string;
+  /** Makes a place for other tables. */
+  makePlace(name: string): string;
+  /** Removes a routine that the store calls, and leaves the table. */
+  dropRoutine(table: string): string;
+  /** Makes a user who may do with a table what the page says, or only look at it. */
+  makeUser(name: string, table: string, rights: "documented" | "reading"): readonly string[];
+}
+
+const request = claimRequest("id", { key: "key", ttlMs: 10_000, wait: false });
+
+export function testTables(database: SqlDatabase): void {
+  const { migrate, admin } = database;
+
+  function open(options: Parameters<SqlDatabase["open"]>[0]): Store {
+    const store = database.open(options);
+    onTestFinished(() => store.close());
+    return store;
+  }
+
+  async function makeUser(...terms: Parameters<SqlDatabase["makeUser"]>): Promise<void> {
+    for (const statement of database.makeUser(...terms)) await admin(statement);
+  }
+
+  test("a missing table is told with the remedy, which is enough without another store", async () => {
+    const store = open({ table: "later" });
+    const error = await failure(store.acquire(request));
+    expect(error.code).toBe("STORE_FAILURE");
+    expect(error.message).toMatch(new RegExp(`later.*Run ${database.migration}`));
+    const found = "select 1 from information_schema.tables where table_name = 'later'";
+    expect(await admin(found)).toEqual([]);
+    await migrate("later");
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+  });
+
+  test("a table that vanished since is told, and so is a missing routine, which the migration brings back", async () => {
+    await migrate("half");
+    const store = open({ table: "half" });
+    await store.acquire(request);
+    await admin("drop table half");
+    expect(await failure(store.release([request]))).toMatchObject({ code: "STORE_FAILURE" });
+    await migrate("half");
+    await admin(database.dropRoutine("half"));
+    const next = open({ table: "half" });
+    const error = await failure(next.acquire(request));
+    expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringMatching(/missing/)]);
+    expect(error.message).toContain(database.migration);
+    await Promise.all([1, 2, 3].map(() => migrate("half")));
+    await expect(next.acquire(request)).resolves.toMatchObject({ state: "held" });
+  });
+
+  test("many that migrate at the same time, by hand or by themselves, do not get into each other's way", async () => {
+    await admin(database.makePlace("elsewhere"));
+    const places = [1, 2, 3, 4];
+    await Promise.all(places.map(() => migrate("race")));
+    await Promise.all(
+      places.map((place) =>
+        open({ table: "elsewhere.my-locks", autoMigrate: true }).acquire({ ...request, key: `${place}` }),
+      ),
+    );
+    const { quote } = database;
+    const rows = await admin(`select count(*) as n from elsewhere.${quote}my-locks${quote}`);
+    expect(rows.map(({ n }) => Number(n))).toEqual([places.length]);
+  });
+
+  test("missing rights are told, and nothing is written", async () => {
+    await migrate("guarded");
+    await makeUser("reader", "guarded", "reading");
+    const error = await failure(open({ table: "guarded", user: "reader" }).acquire(request));
+    expect(error.code).toBe("UNAUTHORIZED");
+    expect(error.message).toContain("rights");
+    expect(error.message).toContain(database.page);
+    const creating = open({ table: "own", autoMigrate: true, user: "reader" });
+    expect(await failure(creating.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
+    const stranger = open({ table: "guarded", user: "stranger" });
+    expect(await failure(stranger.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
+    expect(await admin("select * from guarded")).toEqual([]);
+  });
+
+  test("the documented rights are enough, and are none to migrate", async () => {
+    await migrate("granted");
+    await makeUser("worker", "granted", "documented");
+    const locks = createLocks(open({ table: "granted", user: "worker" }));
+    const lease = await locks.mutex("key").acquire();
+    const next = locks.mutex("key").acquire({ waitMs: 5_000 });
+    await lease.release();
+    await (await next).release();
+    for await (const status of locks.list({ prefix: "" })) expect(status).toBeDefined();
+    await locks.close();
+    const other = open({ table: "forbidden", autoMigrate: true, user: "worker" });
+    expect(await failure(other.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
+  });
+}
