@@ -1,4 +1,5 @@
 export * from "./clock.ts";
+export { classesOf, type ErrorMeaning, isMistake, meaning, storeError } from "./driver-errors.ts";
 export type {
   Election,
   ElectionOptions,

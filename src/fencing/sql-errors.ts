@@ -3,47 +3,35 @@
  * throws is to end that transaction, and `retryable` says whether the whole of it may be run again. The driver's error is the
  * cause. Told apart by code, never by text.
  */
-import { type ErrorCode, HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
+import { type ErrorMeaning, HoldfastError, invalid, isMistake, meaning, storeError } from "../core/index.ts";
 
-interface Meaning {
-  readonly code: ErrorCode;
-  readonly what: string;
+const again = meaning.unavailable(
+  "Another transaction was in the way. Roll back, and run the whole transaction again.",
+);
+const away = meaning.unavailable(
+  "The server or the connection to it is away, or takes no writes. Run the whole transaction again on another connection.",
+);
+const rights = meaning.unauthorized("The user needs select, insert and update on the table of fences.");
+const missing = (migrate: string) =>
+  meaning.failure(`The table of fences is missing, or is another one. Run ${migrate} first.`);
+const unknown = meaning.failure("The cause has its words.");
+
+function failed(
+  database: string,
+  said: string | undefined,
+  { code, what }: ErrorMeaning,
+  cause: unknown,
+): HoldfastError {
+  const answered = said === undefined ? "" : ` It answered ${said}.`;
+  return storeError(code, `${database} did not take the fence.${answered} ${what}`, { cause });
 }
 
-const again: Meaning = {
-  code: "STORE_UNAVAILABLE",
-  what: "Another transaction was in the way. Roll back, and run the whole transaction again.",
-};
-const away: Meaning = {
-  code: "STORE_UNAVAILABLE",
-  what: "The server or the connection to it is away, or takes no writes. Run the whole transaction again on another connection.",
-};
-const rights: Meaning = {
-  code: "UNAUTHORIZED",
-  what: "The user needs select, insert and update on the table of fences.",
-};
-const missing = (migrate: string): Meaning => ({
-  code: "STORE_FAILURE",
-  what: `The table of fences is missing, or is another one. Run ${migrate} first.`,
-});
-const unknown: Meaning = { code: "STORE_FAILURE", what: "The cause has its words." };
-
-/** Errors in a program. What else a client comes up with is trouble on the way to the server. */
-const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
-
-function failed(database: string, code: string | undefined, meaning: Meaning, cause: unknown): HoldfastError {
-  const answered = code === undefined ? "" : ` It answered ${code}.`;
-  const message = `${database} did not take the fence.${answered} ${meaning.what}`;
-  if (meaning.code === "STORE_UNAVAILABLE") return new StoreUnavailableError(message, { cause });
-  return new HoldfastError(meaning.code, message, { cause });
-}
-
-function clientMeaning(error: unknown): Meaning {
-  return error instanceof Error && mistakes.has(error.constructor.name) ? unknown : away;
+function clientMeaning(error: unknown): ErrorMeaning {
+  return isMistake(error) ? unknown : away;
 }
 
 /** By SQLSTATE, or by its first two characters. */
-const postgresMeanings: Readonly<Record<string, Meaning>> = {
+const postgresMeanings: Readonly<Record<string, ErrorMeaning>> = {
   "40": again,
   "55P03": again,
   "08": away,
@@ -69,8 +57,8 @@ export function postgresError(error: unknown): HoldfastError {
     return failed("PostgreSQL", undefined, clientMeaning(error), error);
   }
   if (code === NO_TRANSACTION) return noTransaction("client", "begin");
-  const meaning = postgresMeanings[code] ?? postgresMeanings[code.slice(0, 2)] ?? unknown;
-  return failed("PostgreSQL", code, meaning, error);
+  const known = postgresMeanings[code] ?? postgresMeanings[code.slice(0, 2)];
+  return failed("PostgreSQL", code, known ?? unknown, error);
 }
 
 /**
@@ -92,7 +80,7 @@ export function mysqlError(error: unknown): HoldfastError {
   return failed("MySQL", String(errno), mysqlMeaning(errno), error);
 }
 
-function mysqlMeaning(errno: number): Meaning {
+function mysqlMeaning(errno: number): ErrorMeaning {
   if (mysqlAgain.has(errno)) return again;
   if (mysqlAway.has(errno)) return away;
   if (mysqlRights.has(errno)) return rights;

@@ -1,5 +1,5 @@
 /** Holdfast's errors as they travel. */
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../core/index.ts";
+import { type ErrorCode, HoldfastError, storeError } from "../core/index.ts";
 import { ErrorCode as WireCode } from "./gen/holdfast/v1/claims_pb.ts";
 
 const wireCodes: Readonly<Record<ErrorCode, WireCode>> = {
@@ -42,6 +42,5 @@ export function failureOf(error: unknown): FailureFields {
 export function errorOf(failure: FailureFields): HoldfastError {
   const code = codes.get(failure.code) ?? "STORE_FAILURE";
   const details = { key: failure.key === "" ? undefined : failure.key };
-  if (code === "STORE_UNAVAILABLE") return new StoreUnavailableError(failure.message, details);
-  return new HoldfastError(code, failure.message, details);
+  return storeError(code, failure.message, details);
 }

@@ -1,5 +1,5 @@
 /** What the errors of etcd and of its client mean. Told apart by class and code, never by the text. */
-import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { classesOf, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 
 const OUTAGE = "The cluster has no leader, or this member is not reached. Look at the health of its members.";
 const SLOW = "It was not done in time, and whether it was done is unknown.";
@@ -76,12 +76,9 @@ export const classesByCode: Readonly<Record<number, string>> = {
   16: "GRPCUnauthenticatedError",
 };
 
-/** Errors in a program. */
-const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
-
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
-  for (const name of classesOf(error)) {
+  for (const name of namesOf(error)) {
     const outage = unavailable[name];
     if (outage !== undefined)
       return new StoreUnavailableError(`etcd is unavailable. ${outage}`, { cause: error });
@@ -91,7 +88,6 @@ export function mapError(error: unknown): HoldfastError {
     const failure = failures[name];
     if (failure !== undefined)
       return new HoldfastError("STORE_FAILURE", `etcd failed. ${failure}`, { cause: error });
-    if (mistakes.has(name)) break;
   }
   if (isRecoverable(error))
     return new StoreUnavailableError(`etcd is unavailable. ${OUTAGE}`, { cause: error });
@@ -102,20 +98,14 @@ export function mapError(error: unknown): HoldfastError {
 
 /** Whether an error is of this class of the etcd3 package, or of one below it. */
 export function isOfClass(error: unknown, name: string): boolean {
-  return classesOf(error).includes(name);
+  return namesOf(error).includes(name);
 }
 
-/** The names of an error's class and of those above it, the nearest first. */
-function classesOf(error: unknown): readonly string[] {
-  if (!(error instanceof Error)) return [];
-  const names: string[] = [];
-  const { code } = error as { code?: unknown };
+/** The names of its classes, also where a stream tells a code in their place. */
+function namesOf(error: unknown): readonly string[] {
+  const { code } = Object(error) as { code?: unknown };
   const byCode = typeof code === "number" ? classesByCode[code] : undefined;
-  if (byCode !== undefined) names.push(byCode);
-  for (let at = Object.getPrototypeOf(error); at !== null; at = Object.getPrototypeOf(at)) {
-    names.push(at.constructor.name);
-  }
-  return names;
+  return byCode === undefined ? classesOf(error) : [byCode, ...classesOf(error)];
 }
 
 /** The client marks what may pass, also where a bundler has renamed its classes. */

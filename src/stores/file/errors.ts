@@ -1,24 +1,16 @@
 /** What the errors of the file system and of LMDB mean. Told apart by code, never by the rest of the text. */
 import { constants } from "node:os";
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { type ErrorMeaning, type HoldfastError, meaning, storeError } from "../../core/index.ts";
 import type { Failure } from "./protocol.ts";
 
-interface Meaning {
-  readonly code: ErrorCode;
-  /** What is the matter, and what to do about it. */
-  readonly what: string;
-}
-
-const unavailable = (what: string): Meaning => ({ code: "STORE_UNAVAILABLE", what });
-const failure = (what: string): Meaning => ({ code: "STORE_FAILURE", what });
-const unauthorized = (what: string): Meaning => ({ code: "UNAUTHORIZED", what });
+const { unavailable, failure, unauthorized } = meaning;
 
 const rights = "This user may not write to it: it needs to read, write and create files there.";
 const damaged =
   "The file locks.mdb is damaged. Stop all processes that use it, put the folder aside, and start with an empty one: fences go on from the time.";
 
 /** By the name of an errno, the number of a code of LMDB, or a word of our own. */
-export const meanings: Readonly<Record<string, Meaning>> = {
+export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   ENOSPC: unavailable("The disk is full. Nothing was changed. Make room, and it goes on by itself."),
   EDQUOT: unavailable(
     "The quota of this user is used up. Nothing was changed. Make room, and it goes on by itself.",
@@ -87,8 +79,5 @@ export function mapFailure({ code, message }: Failure, folder: string): Holdfast
   const name = typeof code === "number" ? (errnoNames.get(code) ?? String(code)) : code;
   const { code: errorCode, what } = meanings[name] ?? failure("The cause has the details.");
   const text = `The file store cannot use ${folder} (${name}). ${what}`;
-  const cause = new Error(message);
-  return errorCode === "STORE_UNAVAILABLE"
-    ? new StoreUnavailableError(text, { cause })
-    : new HoldfastError(errorCode, text, { cause });
+  return storeError(errorCode, text, { cause: new Error(message) });
 }

@@ -1,22 +1,7 @@
 /** What the errors of MongoDB and of its driver mean. Told apart by code, label and class, never by their text. */
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { classesOf, type ErrorMeaning, HoldfastError, meaning, storeError } from "../../core/index.ts";
 
-interface Meaning {
-  readonly code: ErrorCode;
-  readonly what: string;
-}
-
-function unavailable(what: string): Meaning {
-  return { code: "STORE_UNAVAILABLE", what };
-}
-
-function denied(what: string): Meaning {
-  return { code: "UNAUTHORIZED", what };
-}
-
-function failure(what: string): Meaning {
-  return { code: "STORE_FAILURE", what };
-}
+const { unavailable, unauthorized: denied, failure } = meaning;
 
 const unreachable = "A server cannot reach another one of its replica set: check their network.";
 const election = "The replica set is choosing another primary; the driver finds it by itself.";
@@ -30,7 +15,7 @@ const wrongIndex =
   "Another index has the place of the store's: remove it, or make the index yourself and say createIndex: false.";
 
 /** By code of an error that the server answered. */
-export const serverErrors: Readonly<Record<number, Meaning>> = {
+export const serverErrors: Readonly<Record<number, ErrorMeaning>> = {
   6: unavailable(unreachable),
   7: unavailable(unreachable),
   24: unavailable(conflict),
@@ -78,7 +63,7 @@ const closedClient = failure(
 );
 
 /** By name of an error that the driver itself came up with. What is not here is looked for by its parent class. */
-export const driverErrors: Readonly<Record<string, Meaning>> = {
+export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoWriteConcernError: unavailable(unsure),
   MongoServerSelectionError: unavailable("The client finds no primary: check that the servers are up."),
   MongoNetworkTimeoutError: unavailable("The server did not answer in time."),
@@ -112,9 +97,8 @@ export function mapError(error: unknown): HoldfastError {
   const code = serverCode(error);
   // A write that no majority confirmed has the code of why not; that it is unknown what became of it matters more.
   const unconfirmed = classesOf(error).includes("MongoWriteConcernError") ? unavailable(unsure) : undefined;
-  const meaning = unconfirmed ?? serverErrors[code ?? -1] ?? byLabel(error) ?? byClass(error);
-  if (meaning !== undefined) return saying(meaning, code, error);
-  return saying(failure("The cause has its words."), code, error);
+  const known = unconfirmed ?? serverErrors[code ?? -1] ?? byLabel(error) ?? byClass(error);
+  return saying(known ?? failure("The cause has its words."), code, error);
 }
 
 /** The number of an error that the server answered; undefined for the driver's own. */
@@ -123,7 +107,7 @@ export function serverCode(error: unknown): number | undefined {
   return typeof code === "number" ? code : undefined;
 }
 
-function byLabel(error: unknown): Meaning | undefined {
+function byLabel(error: unknown): ErrorMeaning | undefined {
   const { errorLabels } = Object(error) as { errorLabels?: unknown };
   const labels = Array.isArray(errorLabels) ? errorLabels : [];
   return labels.some((label) => retryableLabels.includes(label))
@@ -131,25 +115,13 @@ function byLabel(error: unknown): Meaning | undefined {
     : undefined;
 }
 
-function byClass(error: unknown): Meaning | undefined {
+function byClass(error: unknown): ErrorMeaning | undefined {
   for (const name of classesOf(error)) if (driverErrors[name] !== undefined) return driverErrors[name];
   return undefined;
 }
 
-/** The names of an error's class and of those above it. */
-function classesOf(error: unknown): readonly string[] {
-  if (!(error instanceof Error)) return [];
-  const names = [error.name];
-  for (let at = Object.getPrototypeOf(error); at !== null; at = Object.getPrototypeOf(at)) {
-    names.push(at.constructor.name);
-  }
-  return names;
-}
-
-function saying({ code, what }: Meaning, number: number | undefined, cause: unknown): HoldfastError {
+function saying({ code, what }: ErrorMeaning, number: number | undefined, cause: unknown): HoldfastError {
   const answered = number === undefined ? "" : ` It answered with error ${number}.`;
-  if (code === "STORE_UNAVAILABLE") {
-    return new StoreUnavailableError(`MongoDB is unavailable.${answered} ${what}`, { cause });
-  }
-  return new HoldfastError(code, `MongoDB failed.${answered} ${what}`, { cause });
+  const how = code === "STORE_UNAVAILABLE" ? "is unavailable" : "failed";
+  return storeError(code, `MongoDB ${how}.${answered} ${what}`, { cause });
 }

@@ -1,5 +1,5 @@
 /** What the errors of MySQL, MariaDB and mysql2 mean. Told apart by number and code, never by text. */
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { type ErrorCode, HoldfastError, isMistake, StoreUnavailableError } from "../../core/index.ts";
 
 const LOST = "The connection to the server was lost; the pool makes another one.";
 const READ_ONLY =
@@ -141,9 +141,6 @@ export function serverErrno(error: unknown): number | undefined {
   return typeof errno === "number" && errno > 0 ? errno : undefined;
 }
 
-/** Errors in a program. */
-const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
-
 function clientError(error: unknown): HoldfastError {
   const { code } = Object(error) as { code?: unknown };
   const known = clientFailures[String(code)];
@@ -152,7 +149,7 @@ function clientError(error: unknown): HoldfastError {
       cause: error,
     });
   }
-  if (error instanceof Error && mistakes.has(error.constructor.name)) {
+  if (isMistake(error)) {
     const what = "The MySQL client failed. The cause has its words.";
     return new HoldfastError("STORE_FAILURE", what, { cause: error });
   }

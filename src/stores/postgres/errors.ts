@@ -1,19 +1,19 @@
 /** What the errors of PostgreSQL and of its clients mean. Told apart by their codes, never by their text. */
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import {
+  type ErrorMeaning,
+  HoldfastError,
+  isMistake,
+  meaning,
+  StoreUnavailableError,
+  storeError,
+} from "../../core/index.ts";
 
-interface Meaning {
-  readonly code: ErrorCode;
-  readonly what: string;
-}
-
-const unavailable = (what: string): Meaning => ({ code: "STORE_UNAVAILABLE", what });
-const unauthorized = (what: string): Meaning => ({ code: "UNAUTHORIZED", what });
-const failure = (what: string): Meaning => ({ code: "STORE_FAILURE", what });
+const { unavailable, unauthorized, failure } = meaning;
 
 const migrate = "Run migratePostgres(client, { table }), or pass autoMigrate: true.";
 
 /** By SQLSTATE, or by its first two characters, which are its class. */
-export const meanings: Readonly<Record<string, Meaning>> = {
+export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "08": unavailable("The connection failed. It is tried again."),
   "25006": unavailable(
     "The server takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
@@ -48,19 +48,13 @@ export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const state = sqlState(error);
   if (state === undefined) return clientError(error);
-  const meaning =
+  const { code, what } =
     meanings[state] ?? meanings[state.slice(0, 2)] ?? failure("The cause has the server's words.");
-  const message = `PostgreSQL answered ${state}. ${meaning.what}`;
-  return meaning.code === "STORE_UNAVAILABLE"
-    ? new StoreUnavailableError(message, { cause: error })
-    : new HoldfastError(meaning.code, message, { cause: error });
+  return storeError(code, `PostgreSQL answered ${state}. ${what}`, { cause: error });
 }
 
-/** Errors in a program. Everything else that a client comes up with is trouble on the way to the server. */
-const mistakes = [TypeError, RangeError, ReferenceError, SyntaxError];
-
 function clientError(cause: unknown): HoldfastError {
-  if (mistakes.some((mistake) => cause instanceof mistake)) {
+  if (isMistake(cause)) {
     return new HoldfastError("STORE_FAILURE", "The PostgreSQL client failed. The cause has its words.", {
       cause,
     });

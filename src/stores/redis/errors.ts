@@ -1,5 +1,11 @@
 /** What the errors of Redis and of its clients mean. Told apart by code and class, never by the rest of the text. */
-import { type ErrorCode, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import {
+  classesOf,
+  type ErrorCode,
+  HoldfastError,
+  isMistake,
+  StoreUnavailableError,
+} from "../../core/index.ts";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 const unavailable: Readonly<Record<string, string>> = {
@@ -57,14 +63,11 @@ function answered(errorCode: ErrorCode, code: string, what: string, cause: unkno
   return new HoldfastError(errorCode, `Redis answered ${code}. ${what}`, { cause });
 }
 
-/** Errors in a program. Everything else that a client comes up with is trouble on the way to the server. */
-const mistakes = new Set(["TypeError", "RangeError", "ReferenceError", "SyntaxError"]);
-
 function clientError(error: unknown): HoldfastError {
   // Where no server of a cluster could be used, the client tells what the last one said.
   const { lastNodeError } = Object(error) as { lastNodeError?: unknown };
   if (replyCode(lastNodeError) !== undefined) return mapError(lastNodeError);
-  if (classesOf(error).some((name) => mistakes.has(name))) {
+  if (isMistake(error)) {
     return new HoldfastError("STORE_FAILURE", "The Redis client failed. The cause has its words.", {
       cause: error,
     });
@@ -83,14 +86,4 @@ export function replyCode(error: unknown): string | undefined {
   // Before version 7, what a command in a script answers stands behind the place where it was called.
   const text = error.message.replace(/^ERR Error running script .*@user_script: ?\d+: -?/s, "");
   return /^[A-Z]+(?=\s|$)/.exec(text)?.[0] ?? "ERR";
-}
-
-/** The names of an error's class and of those above it, and its own name. */
-function classesOf(error: unknown): readonly string[] {
-  if (!(error instanceof Error)) return [];
-  const names = [error.name];
-  for (let at = Object.getPrototypeOf(error); at !== null; at = Object.getPrototypeOf(at)) {
-    names.push(at.constructor.name);
-  }
-  return names;
 }
