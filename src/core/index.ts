@@ -1,5 +1,4 @@
 export * from "./clock.ts";
-export { classesOf, type ErrorMeaning, isMistake, meaning, storeError } from "./driver-errors.ts";
 export type {
   Election,
   ElectionOptions,
@@ -85,10 +84,12 @@ export type {
 export type { LocksStats } from "./stats.ts";
 export * from "./store.ts";
 export { callStore, isSound } from "./store-calls.ts";
+export { classesOf, closedStore, type ErrorMeaning, isMistake, meaning, storeError } from "./store-errors.ts";
 export {
   bounds,
   checkBoolean,
   checkChoice,
+  checkFraction,
   checkInteger,
   checkKey,
   checkOptionNames,
@@ -96,5 +97,6 @@ export {
   checkRenewRef,
   checkRequest,
   checkTtl,
+  DEFAULT_CLOCK_DRIFT,
   invalid,
 } from "./validation.ts";

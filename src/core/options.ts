@@ -8,11 +8,13 @@ import {
   checkBoolean,
   checkChoice,
   checkDuration,
+  checkFraction,
   checkId,
   checkInfo,
   checkPriority,
   checkToken,
   checkTtl,
+  DEFAULT_CLOCK_DRIFT,
   invalid,
 } from "./validation.ts";
 
@@ -156,14 +158,16 @@ export interface LockSettings {
 // Defaults stand for what is absent, never for what is null or otherwise wrong: that is told.
 
 export function resolveLocksOptions(options: LocksOptions): ClientSettings {
-  const { application = "", requestTimeoutMs = 5_000, clockDrift = 0.001, closeStore = true } = options;
-  if (!(typeof clockDrift === "number" && clockDrift >= 0 && clockDrift <= 0.1)) {
-    throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${clockDrift}.`);
-  }
+  const {
+    application = "",
+    requestTimeoutMs = 5_000,
+    clockDrift = DEFAULT_CLOCK_DRIFT,
+    closeStore = true,
+  } = options;
   return {
     application: checkApplication(application),
     requestTimeoutMs: checkTtl(requestTimeoutMs, "requestTimeoutMs"),
-    clockDrift,
+    clockDrift: checkFraction("clockDrift", clockDrift, 0.1),
     closeStore: checkBoolean("closeStore", closeStore),
     onWarning: options.onWarning === undefined ? emitWarning : guarded("onWarning", options.onWarning),
     eventKey: options.eventKey === undefined ? undefined : checkKeyLabel("eventKey", options.eventKey),

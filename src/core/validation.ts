@@ -105,6 +105,14 @@ export function checkDuration(name: string, value: number): number {
   throw invalid(`${name} must be 0 or more milliseconds (Infinity for no end), not ${show(value)}.`);
 }
 
+/** By how much, unless it is told otherwise, the rates of two clocks may differ. */
+export const DEFAULT_CLOCK_DRIFT = 0.001;
+
+export function checkFraction(name: string, value: number, max: number): number {
+  if (typeof value === "number" && value >= 0 && value <= max) return value;
+  throw invalid(`${name} must be a fraction from 0 to ${max}, not ${show(value)}.`);
+}
+
 /** One of a few words. */
 export function checkChoice<T extends string>(name: string, value: T, choices: readonly T[]): T {
   if (choices.includes(value)) return value;

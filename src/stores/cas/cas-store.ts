@@ -3,18 +3,18 @@ import {
   type ClaimRef,
   type ClaimRequest,
   type Clock,
+  checkFraction,
   checkInteger,
   checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
+  closedStore,
   type Durability,
   decodeRecord,
   describe,
   emptyRecord,
   type GrantListener,
-  HoldfastError,
-  invalid,
   type KeyStatus,
   type LockRecord,
   type LookPage,
@@ -82,7 +82,7 @@ class CasStore implements Store {
     this.durability = driver.durability;
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
-    const drift = checkDrift(options.clockDrift ?? casDefaults.clockDrift);
+    const drift = checkFraction("clockDrift", options.clockDrift ?? casDefaults.clockDrift, 0.1);
     const { keepers } = driver;
     if (keepers === undefined) {
       // Asked anew each time: a driver may know what its server can do only after its first use.
@@ -193,12 +193,12 @@ class CasStore implements Store {
     this.#wakeUps.close();
     this.#sweeper.close();
     this.#keeping?.close();
-    await this.#flights.close(closedError(this.name));
+    await this.#flights.close(closedStore(this.name));
     await this.#driver.close?.();
   }
 
   #checkOpen(): void {
-    if (this.#closing !== undefined) throw closedError(this.name);
+    if (this.#closing !== undefined) throw closedStore(this.name);
   }
 
   async #prepare(): Promise<void> {
@@ -267,13 +267,4 @@ class CasStore implements Store {
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };
   }
-}
-
-function closedError(name: string): HoldfastError {
-  return new HoldfastError("CLOSED", `The ${name} store is closed. Create another one.`);
-}
-
-function checkDrift(drift: number): number {
-  if (typeof drift === "number" && drift >= 0 && drift <= 0.1) return drift;
-  throw invalid(`clockDrift must be a fraction from 0 to 0.1, not ${drift}.`);
 }

@@ -1,4 +1,4 @@
-import type { Clock } from "../../core/index.ts";
+import { type Clock, DEFAULT_CLOCK_DRIFT } from "../../core/index.ts";
 
 export interface CasStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. A record is one value, so less than elsewhere. Default 1,000. */
@@ -48,4 +48,8 @@ export const casOptionNames: Readonly<Record<keyof CasStoreOptions, true>> = {
 };
 
 /** What holds where nothing else is asked for, of what a driver may have to go by as well. */
-export const casDefaults = { flightMs: 5_000, keepIdleMs: 300_000, clockDrift: 0.001 } as const;
+export const casDefaults = {
+  flightMs: 5_000,
+  keepIdleMs: 300_000,
+  clockDrift: DEFAULT_CLOCK_DRIFT,
+} as const;

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { HoldfastError } from "../../core/index.ts";
+import { closedStore } from "../../core/index.ts";
 import type { CasDriver, Change, ChangeResult, OnWake, StoredRecord, SwapBatch } from "../cas/index.ts";
 import { mapFailure } from "./errors.ts";
 import { FolderThread } from "./folder-thread.ts";
@@ -25,7 +25,7 @@ export function fileDriver(path: string): CasDriver {
 
   async function ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
     // What ends late must not start the thread again, which nobody would end.
-    if (closed) throw new HoldfastError("CLOSED", "The file store is closed. Create another one.");
+    if (closed) throw closedStore("file");
     thread ??= FolderThread.of(folder);
     return thread.ask(request);
   }

@@ -11,12 +11,12 @@ import {
   checkQuery,
   checkRenewRef,
   checkRequest,
+  closedStore,
   confirm,
   describe,
   emptyRecord,
   type GrantListener,
   type GrantRef,
-  HoldfastError,
   invalid,
   isIdle,
   type KeyStatus,
@@ -210,7 +210,7 @@ class MemoryStore implements QuorumMember {
   }
 
   #nextTurn(): Turn {
-    if (this.#closed) throw new HoldfastError("CLOSED", "The memory store is closed. Create another one.");
+    if (this.#closed) throw closedStore("memory");
     const now = this.#clock.monotonicMs() + this.#wallOffsetMs;
     // Strictly growing across all keys, so a record that was dropped and made again cannot repeat a fence.
     this.#lastStamp = Math.max(this.#lastStamp + 1, Math.floor(now * 1_000));

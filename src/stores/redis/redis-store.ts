@@ -10,9 +10,9 @@ import {
   checkQuery,
   checkRenewRef,
   checkRequest,
+  closedStore,
   type GrantListener,
   type HeldAnswer,
-  HoldfastError,
   invalid,
   type KeyStatus,
   type LookPage,
@@ -219,8 +219,7 @@ class RedisStore implements QuorumMember {
   }
 
   #checkOpen(key: string): void {
-    if (!this.#closed) return;
-    throw new HoldfastError("CLOSED", "The Redis store is closed. Create another one.", { key });
+    if (this.#closed) throw closedStore("Redis", key);
   }
 
   #partitionOf(key: string): number {

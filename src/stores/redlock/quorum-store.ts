@@ -4,11 +4,14 @@ import {
   type ClaimRef,
   type ClaimRequest,
   type Clock,
+  checkFraction,
   checkInteger,
   checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
+  closedStore,
+  DEFAULT_CLOCK_DRIFT,
   type Durability,
   type GrantListener,
   HoldfastError,
@@ -87,10 +90,8 @@ class QuorumStore implements Store {
     if (!Array.isArray(members)) throw invalid("members must be a list of stores.");
     checkInteger("the number of members", members.length, 1, MAX_NODES);
     if (new Set(members).size < members.length) throw invalid("members must be different stores.");
-    const { clock = systemClock, random = Math.random, clockDrift = 0.001 } = options;
-    if (!(clockDrift >= 0 && clockDrift <= 0.5)) {
-      throw invalid(`clockDrift must be a number from 0 to 0.5, not ${clockDrift}.`);
-    }
+    const { clock = systemClock, random = Math.random, clockDrift = DEFAULT_CLOCK_DRIFT } = options;
+    checkFraction("clockDrift", clockDrift, 0.5);
     const nodeTimeoutMs = checkInteger("nodeTimeoutMs", options.nodeTimeoutMs ?? 200, 1, 60_000);
     const backoffMs = checkInteger("backoffMs", options.backoffMs ?? 20, 1, 10_000);
     this.name = options.name ?? "quorum";
@@ -280,9 +281,7 @@ class QuorumStore implements Store {
   }
 
   #checkOpen(key?: string): void {
-    if (this.#closed) {
-      throw new HoldfastError("CLOSED", `The ${this.name} store is closed. Create another one.`, { key });
-    }
+    if (this.#closed) throw closedStore(this.name, key);
   }
 }
 

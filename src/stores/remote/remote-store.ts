@@ -5,6 +5,7 @@ import {
   checkQuery,
   checkRenewRef,
   checkRequest,
+  closedStore,
   type Durability,
   durabilities,
   type GrantListener,
@@ -125,18 +126,18 @@ class RemoteStore implements Store {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#connection.close(closedError());
+    this.#connection.close(closedStore("remote"));
   }
 
   /** The link, if there is one. */
   #linkNow(): Link | undefined {
-    if (this.#closed) throw closedError();
+    if (this.#closed) throw closedStore("remote");
     return this.#connection.current;
   }
 
   /** The link, as soon as there is one. */
   #link(): Promise<Link> {
-    return this.#closed ? Promise.reject(closedError()) : this.#connection.link();
+    return this.#closed ? Promise.reject(closedStore("remote")) : this.#connection.link();
   }
 
   #judge(welcome: session.Welcome): HoldfastError | undefined {
@@ -155,8 +156,4 @@ class RemoteStore implements Store {
 
 function checkRefs(refs: readonly RenewRef[]): void {
   for (const ref of refs) checkRenewRef(ref);
-}
-
-function closedError(): HoldfastError {
-  return new HoldfastError("CLOSED", "The remote store is closed. Create another one.");
 }

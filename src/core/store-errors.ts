@@ -1,4 +1,4 @@
-/** What stores and guards have in common when they make a `HoldfastError` of what a driver throws. */
+/** What stores and guards have in common where something fails, most of all when they make a `HoldfastError` of what a driver throws. */
 import { type ErrorCode, type ErrorDetails, HoldfastError, StoreUnavailableError } from "./errors.ts";
 
 /** What an error of a database or of its client means. */
@@ -40,4 +40,8 @@ const mistakes = ["TypeError", "RangeError", "ReferenceError", "SyntaxError"];
 /** Whether it is an error in a program. What else a client comes up with is trouble on the way to the server. */
 export function isMistake(error: unknown): boolean {
   return classesOf(error).some((name) => mistakes.includes(name));
+}
+
+export function closedStore(name: string, key?: string): HoldfastError {
+  return new HoldfastError("CLOSED", `The ${name} store is closed. Create another one.`, { key });
 }

@@ -1,7 +1,7 @@
 import { Socket } from "node:net";
 import { StoreUnavailableError } from "holdfast";
 import { describe, expect, test } from "vitest";
-import { classesOf, isMistake, storeError } from "../../src/core/driver-errors.ts";
+import { classesOf, isMistake, storeError } from "../../src/core/store-errors.ts";
 
 class DriverError extends Error {}
 class TimeoutError extends DriverError {
