@@ -15,6 +15,7 @@ import {
   UNLIMITED,
 } from "holdfast";
 import type { OpenOptions } from "holdfast/testing";
+import { storeOver } from "../stores/store-over.ts";
 
 interface Making extends OpenOptions {
   readonly clock: Clock;
@@ -26,18 +27,7 @@ type MakeStore = (options: Making) => Store;
 function altered(alter: (inner: Store, options: Making) => Partial<Store>): MakeStore {
   return (options) => {
     const inner = memoryStore(options);
-    return {
-      name: "broken",
-      durability: inner.durability,
-      counts: inner.counts,
-      acquire: (request) => inner.acquire(request),
-      renew: (refs) => inner.renew(refs),
-      release: (refs) => inner.release(refs),
-      look: (query) => inner.look(query),
-      onGrant: (owner, listener) => inner.onGrant(owner, listener),
-      close: () => inner.close(),
-      ...alter(inner, options),
-    };
+    return storeOver(inner, { name: "broken", ...alter(inner, options) });
   };
 }
 

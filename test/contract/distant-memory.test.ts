@@ -5,6 +5,7 @@
 import { HoldfastError, memoryStore, type Store } from "holdfast";
 import { type Fault, faultyStore, type StoreHarness, storeContract } from "holdfast/testing";
 import * as vitest from "vitest";
+import { storeOver } from "../stores/store-over.ts";
 
 const there: Fault = { beforeMs: 1, afterMs: 1, repeatAfterMs: 0 };
 
@@ -24,14 +25,8 @@ function instanceOver(backend: Store): Store {
   const subscriptions: (() => void)[] = [];
   let closed = false;
   return faultyStore(
-    {
+    storeOver(backend, {
       name: "distant",
-      durability: backend.durability,
-      counts: backend.counts,
-      acquire: (request) => backend.acquire(request),
-      renew: (refs) => backend.renew(refs),
-      release: (refs) => backend.release(refs),
-      look: (query) => backend.look(query),
       onGrant(owner, listener) {
         const unsubscribe = backend.onGrant(owner, listener);
         subscriptions.push(unsubscribe);
@@ -41,7 +36,7 @@ function instanceOver(backend: Store): Store {
         closed = true;
         for (const unsubscribe of subscriptions) unsubscribe();
       },
-    },
+    }),
     () => (closed ? { error: new HoldfastError("CLOSED", "This instance is closed.") } : there),
   );
 }

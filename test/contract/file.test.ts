@@ -1,26 +1,18 @@
-import { rmSync } from "node:fs";
 import type { Store } from "holdfast";
 import type { CasDriver } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { driverContract, type StoreHarness, storeContract } from "holdfast/testing";
-import { afterAll, describe, it } from "vitest";
+import { describe, it } from "vitest";
 import { fileDriver } from "../../src/stores/file/file-driver.ts";
-import { newFolder } from "../stores/file/folders.ts";
+import { keptFolder } from "../stores/file/folders.ts";
 
-const folder = newFolder();
-// The thread of the folder stays while one store is open, as in an application.
-const keeper = fileStore(folder);
-
-afterAll(async () => {
-  await keeper.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+const { folder, start } = keptFolder();
 
 const harness: StoreHarness = {
   name: "file",
   tickMs: 50,
   async open(options) {
-    await keeper.look({ key: "any", maxClaims: 0 });
+    await start();
     const stores: Store[] = [];
     return {
       async store() {

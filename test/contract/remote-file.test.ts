@@ -1,27 +1,19 @@
 /** The suite through a lock server, over a folder: what its clients are told is on the disk. */
-import { rmSync } from "node:fs";
 import type { Store } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { remoteStore } from "holdfast/remote";
 import { type StoreHarness, storeContract } from "holdfast/testing";
-import { afterAll, describe, it } from "vitest";
+import { describe, it } from "vitest";
 import { startLockServer } from "../server/lock-server.ts";
-import { newFolder } from "../stores/file/folders.ts";
+import { keptFolder } from "../stores/file/folders.ts";
 
-const folder = newFolder();
-// The thread of the folder stays while one store is open, as in an application.
-const keeper = fileStore(folder);
-
-afterAll(async () => {
-  await keeper.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+const { folder, start } = keptFolder();
 
 const harness: StoreHarness = {
   name: "remote over a folder",
   tickMs: 50,
   async open(options) {
-    await keeper.look({ key: "any", maxClaims: 0 });
+    await start();
     const server = await startLockServer({ store: fileStore(folder, options), closeStore: true });
     const stores: Store[] = [];
     return {

@@ -1,23 +1,11 @@
 /** Whatever a listener does, the locks that it is told of go on as they would without it. */
 import { type EventHandlers, type EventKind, observe } from "holdfast";
 import { settled } from "holdfast/testing";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { Scene, TTL_MS } from "./scene.ts";
+import { collectUncaught } from "./uncaught.ts";
 
-const uncaught: unknown[] = [];
-let listeners: NodeJS.UncaughtExceptionListener[] = [];
-
-beforeEach(() => {
-  uncaught.length = 0;
-  listeners = process.listeners("uncaughtException");
-  process.removeAllListeners("uncaughtException");
-  process.on("uncaughtException", (error) => uncaught.push(error));
-});
-
-afterEach(() => {
-  process.removeAllListeners("uncaughtException");
-  for (const listener of listeners) process.on("uncaughtException", listener);
-});
+const uncaught = collectUncaught();
 
 function listen(handlers: EventHandlers): void {
   onTestFinished(observe(handlers));

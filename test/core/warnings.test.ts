@@ -1,21 +1,9 @@
 import { createLocks, type HoldfastWarning, memoryStore } from "holdfast";
 import { faultyStore, ManualClock, settled } from "holdfast/testing";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { collectUncaught } from "./uncaught.ts";
 
-const uncaught: unknown[] = [];
-let listeners: NodeJS.UncaughtExceptionListener[] = [];
-
-beforeEach(() => {
-  uncaught.length = 0;
-  listeners = process.listeners("uncaughtException");
-  process.removeAllListeners("uncaughtException");
-  process.on("uncaughtException", (error) => uncaught.push(error));
-});
-
-afterEach(() => {
-  process.removeAllListeners("uncaughtException");
-  for (const listener of listeners) process.on("uncaughtException", listener);
-});
+const uncaught = collectUncaught();
 
 /** A client whose releases fail, and whose warnings are answered with an error. */
 function open() {

@@ -10,7 +10,8 @@ import { afterEach, describe, expect, test } from "vitest";
 import { deferred } from "../../src/core/deferred.ts";
 import { RequestWriter, locks as wire } from "../../src/protocol/index.ts";
 import { claimRequest } from "../core/claim-request.ts";
-import { startLockServer, storeOver } from "./lock-server.ts";
+import { storeOver } from "../stores/store-over.ts";
+import { startLockServer } from "./lock-server.ts";
 
 const toEnd: (() => unknown)[] = [];
 afterEach(async () => {

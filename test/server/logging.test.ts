@@ -10,7 +10,8 @@ import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { Seldom } from "../../src/server/seldom.ts";
 import { claimRequest } from "../core/claim-request.ts";
-import { startLockServer, storeOver } from "./lock-server.ts";
+import { storeOver } from "../stores/store-over.ts";
+import { startLockServer } from "./lock-server.ts";
 
 const toEnd: (() => unknown)[] = [];
 afterEach(async () => {

@@ -2,7 +2,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { onTestFinished, type TestContext } from "vitest";
+import { fileStore } from "holdfast/file";
+import { afterAll, onTestFinished, type TestContext } from "vitest";
 import { guard } from "../../engines/guard.ts";
 
 /** A new folder, for whoever removes it. It is removed in any case when this process has ended. */
@@ -17,4 +18,15 @@ export function testFolder(context: Pick<TestContext, "onTestFinished"> = { onTe
   const folder = newFolder();
   context.onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
+}
+
+/** A folder for all tests of a file, whose thread stays while they run, as in an application that has one store open. */
+export function keptFolder(): { readonly folder: string; start(): Promise<unknown> } {
+  const folder = newFolder();
+  const keeper = fileStore(folder);
+  afterAll(async () => {
+    await keeper.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  return { folder, start: () => keeper.look({ key: "any", maxClaims: 0 }) };
 }

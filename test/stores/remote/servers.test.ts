@@ -7,6 +7,7 @@ import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { canRunRedis, freePort, type RedisServer, startRedis } from "../../engines/redis.ts";
 import { startLockServer } from "../../server/lock-server.ts";
+import { storeOver } from "../store-over.ts";
 
 const toEnd: (() => unknown)[] = [];
 afterEach(async () => {
@@ -152,11 +153,8 @@ describe("a server that stops", () => {
 });
 
 describe("what the store behind a server is", () => {
-  const durable = (durability: Store["durability"], counts: boolean): Store => ({
-    ...bound(memoryStore()),
-    durability,
-    counts,
-  });
+  const durable = (durability: Store["durability"], counts: boolean) =>
+    storeOver(memoryStore(), { durability, counts });
 
   test("connectRemote learns it", async () => {
     const server = await startLockServer({ store: durable("quorum", false) });
@@ -205,18 +203,3 @@ describe("what the store behind a server is", () => {
     await expect(connectRemote(`http://127.0.0.1:${port}`)).rejects.toMatchObject({ code: "STORE_FAILURE" });
   });
 });
-
-/** A store whose methods can be copied. */
-function bound(store: Store): Store {
-  return {
-    name: store.name,
-    durability: store.durability,
-    counts: store.counts,
-    acquire: (request) => store.acquire(request),
-    renew: (refs) => store.renew(refs),
-    release: (refs) => store.release(refs),
-    look: (query) => store.look(query),
-    onGrant: (owner, listener) => store.onGrant(owner, listener),
-    close: () => store.close(),
-  };
-}
