@@ -62,12 +62,16 @@ function start({ onTestFinished }: Context, scenario: Record<string, unknown>): 
     told,
     ended,
     async tells(event) {
-      await until(`the process tells ${event}`, async () => {
-        if (child.exitCode !== null && find(event) === undefined) {
-          throw new Error(`It ended without a word of "${event}": ${JSON.stringify(told)} ${complaints}`);
-        }
-        return find(event) !== undefined;
-      }, PATIENCE_MS);
+      await until(
+        `the process tells ${event}`,
+        async () => {
+          if (child.exitCode !== null && find(event) === undefined) {
+            throw new Error(`It ended without a word of "${event}": ${JSON.stringify(told)} ${complaints}`);
+          }
+          return find(event) !== undefined;
+        },
+        PATIENCE_MS,
+      );
       return find(event)!;
     },
   };

@@ -85,7 +85,8 @@ describe("quorum: a majority decides", () => {
   //    the first has heard nothing of it, and the other nothing of the release.
   test("a request that comes after the release, through another object, is in nobody's way and goes with its heartbeat", async () => {
     const cluster = new Cluster(3);
-    const slow: LinkPlan = (node, { verb }) => (node === 2 && verb === "acquire" ? { beforeMs: 50 } : undefined);
+    const slow: LinkPlan = (node, { verb }) =>
+      node === 2 && verb === "acquire" ? { beforeMs: 50 } : undefined;
     const [store, other] = [cluster.store(), cluster.store({}, slow)];
     const request = cluster.mutex("key");
     const held = await store.acquire(request);
