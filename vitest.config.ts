@@ -36,8 +36,5 @@ export default defineConfig({
     maxConcurrency: 12,
     // Most files wait for servers and for time to pass, so three at a time are well used even on two cores.
     maxWorkers: Math.max(3, availableParallelism() - 1),
-    // A machine that others use may stand still for seconds, which servers and their clients take for an outage. The report tells
-    // what was repeated.
-    retry: process.env["CI"] === "true" ? 1 : 0,
   },
 });

@@ -6,9 +6,11 @@
  * KEYS[…]   the keys of what is wrapped
  * ARGV[1]   the fence of this write, in decimal digits without zeros in front
  * ARGV[2]   how long the mark is kept after this write, in milliseconds; '0' for ever
+ * ARGV[3]   the number of the call
  * ARGV[…]   the arguments of what is wrapped
  *
- * Replies {1, what the wrapped script returned}, {0, the mark} when that is newer, or {-1} when the mark is no fence.
+ * Replies the number of the call, and 1 with what the wrapped script returned, 0 with the mark when that is newer, or -1 when the
+ * mark is no fence.
  *
  * A number of Lua's is a double, which cannot tell fences above 2^53 apart. So fences are compared as texts: the longer one is
  * the greater, and of two with the same length the later one in the order of digits.
@@ -19,8 +21,8 @@
 const GUARD = `
 local mark = redis.call('GET', KEYS[1])
 if mark then
-  if not string.find(mark, '^[1-9]%d*$') then return {-1} end
-  if #mark > #ARGV[1] or (#mark == #ARGV[1] and mark > ARGV[1]) then return {0, mark} end
+  if not string.find(mark, '^[1-9]%d*$') then return {ARGV[3], -1} end
+  if #mark > #ARGV[1] or (#mark == #ARGV[1] and mark > ARGV[1]) then return {ARGV[3], 0, mark} end
 end
 if ARGV[2] == '0' then
   redis.call('SET', KEYS[1], ARGV[1])
@@ -29,8 +31,8 @@ else
 end
 local keys, arguments = {}, {}
 for place = 2, #KEYS do keys[place - 1] = KEYS[place] end
-for place = 3, #ARGV do arguments[place - 2] = ARGV[place] end
-return {1, fenced(keys, arguments)}
+for place = 4, #ARGV do arguments[place - 3] = ARGV[place] end
+return {ARGV[3], 1, fenced(keys, arguments)}
 `;
 
 /** KEYS[1]: what is set. ARGV[1]: its value. ARGV[2], if there is one: its lifetime in milliseconds. */

@@ -5,8 +5,10 @@ import {
   type Connection,
   connectionOver,
   mapRedisError,
+  nextCall,
   type RedisClient,
   replyCode,
+  replyTo,
 } from "../stores/redis/index.ts";
 import { type Fenced, fenceOf, StaleFenceError } from "./fence.ts";
 import { guarded, SET } from "./redis-script.ts";
@@ -94,8 +96,10 @@ export function fencedScript(lua: string): FencedScript {
       const keepMs = call.keepMarkMs === undefined ? "0" : lifetime("keepMarkMs", call.keepMarkMs, DAY_MS);
       const markKey = markKeyIn(connection, resource);
       const fence = fenceOf(lease);
-      const words = [String(keys.length + 1), markKey, ...keys, String(fence), keepMs, ...args];
-      return outcome(await evaluate(connection, markKey, text, digest, words), resource, markKey, fence);
+      const number = nextCall();
+      const words = [String(keys.length + 1), markKey, ...keys, String(fence), keepMs, number, ...args];
+      const reply = await evaluate(connection, markKey, text, digest, words);
+      return outcome(replyTo(number, reply, connection, markKey), resource, markKey, fence);
     },
   };
 }
@@ -142,8 +146,8 @@ async function evaluate(
   }
 }
 
-function outcome(reply: unknown, resource: string, markKey: string, fence: bigint): unknown {
-  const [state, result = null] = Array.isArray(reply) ? (reply as readonly unknown[]) : [];
+function outcome(reply: readonly unknown[], resource: string, markKey: string, fence: bigint): unknown {
+  const [, state, result = null] = reply;
   switch (Number(state)) {
     case 1:
       // A script may return an error instead of raising it.

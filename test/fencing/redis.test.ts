@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "holdfast";
 import { fencedScript, fencedSet, fenceMarkKey, MAX_FENCE } from "holdfast/fencing";
 import type { RedisClient } from "holdfast/redis";
@@ -43,6 +44,21 @@ describe.skipIf(!canRunRedis())("redis: fenced writes", () => {
       expect(await server.command("GET", key)).toBe("c");
       expect(await server.command("PTTL", key)).toBe(-1);
       expect(await server.command("GET", fenceMarkKey(key)!)).toBe("6");
+    });
+
+    test("the reply to another write is not believed", async () => {
+      const client = await open();
+      const keys = [randomUUID(), randomUUID(), randomUUID()];
+      const set = () => keys.map((key) => fencedSet(client, key, "a", { fence: 5n }));
+      await Promise.all(set());
+      await server.command("SET", fenceMarkKey(keys[0]!)!, "6");
+      // The server leaves this and the first write without a reply: that to the third is taken for that to the first.
+      const words = ["CLIENT", "REPLY", "SKIP"];
+      if ("call" in client) client.call(...(words as [string])).catch(() => {});
+      else client.sendCommand(...([words] as never[])).catch(() => {});
+      const outcomes = set().map((setting) => setting.then(() => "set").catch((error: unknown) => error));
+      const told = await Promise.race([outcomes[0], sleep(5_000, "nothing")]);
+      expect(told).toMatchObject({ code: "STORE_UNAVAILABLE" });
     });
 
     test("a script sees its own keys and arguments, and what it returns comes back", async () => {

@@ -24,9 +24,18 @@ import { openStore } from "./process-source.js";
 
 const scenario = /** @type {Scenario} */ (JSON.parse(process.argv[2] ?? ""));
 const { url, threadUrl, ttlMs, maxHoldMs } = scenario;
-const THREAD_STARTS_MS = 1_500;
 const deaths = new SharedArrayBuffer(8);
 let warnings = 0;
+
+/** Whether the thread has renewed a lease. On a busy machine it takes longer than a ttl to start and to connect. */
+let threadWorks = false;
+process.on("worker", (worker) => {
+  worker.on("message", (news) => {
+    if (news.type === "proven") threadWorks = true;
+  });
+  // To listen makes it keep the process alive.
+  worker.unref();
+});
 
 const store = url === "memory:" ? memoryStore() : await openStore({ url });
 const locks = createLocks(store, {
@@ -41,8 +50,7 @@ const lease = await locks
   .acquire();
 lease.signal.addEventListener("abort", () => tell({ event: "aborted" }));
 tell({ event: "held", fence: `${lease.fence}` });
-// On a busy machine the thread takes longer than a ttl to start and to connect. The first heartbeat works meanwhile.
-if (threadUrl !== undefined) await sleep(THREAD_STARTS_MS);
+while (threadUrl !== undefined && url !== "memory:" && !threadWorks) await sleep(10);
 if (scenario.dies === true) await untilRevived();
 // What is due when the event loop turns again: the loss has to be told before.
 setTimeout(() => tell({ event: "turned" }), 1);
@@ -91,13 +99,15 @@ function block(blockMs) {
   const nothing = new Int32Array(new SharedArrayBuffer(4));
   const endMs = performance.now() + blockMs;
   let wasHeld = true;
+  let heldAtNs = 0n;
   while (performance.now() < endMs || scenario.end === "loop") {
     if (scenario.busy === true) for (let pause = performance.now() + 2; performance.now() < pause; );
     else Atomics.wait(nothing, 0, 0, 2);
-    if (wasHeld && !lease.held) {
-      wasHeld = false;
-      tell({ event: "lost", reason: lease.state.lost, atNs: `${process.hrtime.bigint()}` });
-    }
+    const nowNs = process.hrtime.bigint();
+    const isHeld = lease.held;
+    if (isHeld) heldAtNs = nowNs;
+    else if (wasHeld) tell({ event: "lost", reason: lease.state.lost, heldAtNs: `${heldAtNs}` });
+    wasHeld = isHeld;
   }
 }
 

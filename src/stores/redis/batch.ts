@@ -1,8 +1,9 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
-import { type GrantRef, StoreUnavailableError } from "../../core/index.ts";
+import type { GrantRef } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { foreignKey, mapError, replyCode } from "./errors.ts";
+import { nextCall, replyTo } from "./numbered-call.ts";
 import { SCRIPT } from "./script.ts";
 
 const { byteLength } = Buffer;
@@ -29,10 +30,10 @@ interface Operation {
 /** The first word of what an operation came to that failed by itself. */
 const FAILED = -1;
 
-/** The list that the script replies, from which each operation reads its own. */
+/** The list that the script replies, from which each operation reads its own. The number of the call comes before. */
 export class Reply {
   readonly #words: readonly unknown[];
-  #next = 0;
+  #next = 1;
 
   constructor(words: readonly unknown[]) {
     this.#words = words;
@@ -94,24 +95,6 @@ export interface BatchOptions {
   onGranted(owner: string, ref: GrantRef): void;
 }
 
-/** Counts the calls of all stores of this process, so that no reply can be taken for another's. */
-let calls = 0;
-
-/**
- * A client that loses count of the replies on a connection would hand a grant to a claim that was not granted. The script
- * repeats the number of the call, so that this is noticed.
- */
-function replyTo(number: string, reply: unknown): Reply {
-  if (Array.isArray(reply) && String(reply[0]) === number) {
-    const rest = new Reply(reply);
-    rest.next();
-    return rest;
-  }
-  throw new StoreUnavailableError(
-    "The Redis client handed out the reply to another command. What became of this one is unknown. Update the client, or report it.",
-  );
-}
-
 export class Batch {
   readonly #options: BatchOptions;
   #pending: Operation[] = [];
@@ -167,8 +150,10 @@ export class Batch {
   async #send(batch: readonly Operation[]): Promise<void> {
     this.#flights++;
     try {
-      const number = String(++calls);
-      const reply = replyTo(number, await this.#call(this.#words(batch, number)));
+      const number = nextCall();
+      const words = this.#words(batch, number);
+      const { connection, partition } = this.#options;
+      const reply = new Reply(replyTo(number, await this.#call(words), connection, `${partition}:fence`));
       for (const operation of batch) this.#settle(operation, reply);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;

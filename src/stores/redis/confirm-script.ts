@@ -4,6 +4,7 @@ import type { AgreedGrant, ClaimRef } from "../../core/index.ts";
 import { LOCK } from "./batch.ts";
 import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
+import { nextCall, replyTo } from "./numbered-call.ts";
 
 /**
  * KEYS[1]   the partition's fence
@@ -15,8 +16,9 @@ import { mapError, replyCode } from "./errors.ts";
  * ARGV[4]   the agreed fence
  * ARGV[5]   the agreed time of the grant
  * ARGV[6]   who proposes it, or nothing where it is known to be in force
+ * ARGV[7]   the number of the call
  *
- * Replies 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
+ * Replies that number, and 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
  * and writes records in the two forms that \`script.ts\` describes.
  */
 const SCRIPT = `
@@ -26,6 +28,7 @@ local LONE = 104
 local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local by = ARGV[6]
+local YES, NO = { ARGV[7], 1 }, { ARGV[7], 0 }
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -42,30 +45,30 @@ end
 
 if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
 local text = call('GET', KEYS[2])
-if not text then return 0 end
+if not text then return NO end
 
 if string.byte(text) == LONE then
   local held_fence, _, expires = struct.unpack('<ddd', text, 2)
   local held_id, held_token, terms, held_by =
     string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
-  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return 0 end
+  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return NO end
   local whose = agreed_by(held_by, held_fence)
-  if not whose then return 0 end
+  if not whose then return NO end
   local rest = table.concat({ id, token, terms, whose }, '\\n')
   call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest, 'KEEPTTL')
-  return 1
+  return YES
 end
 
 local packed = call('HGET', KEYS[3], id)
 local claim = packed and cmsgpack.unpack(packed)
-if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return 0 end
+if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return NO end
 local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
-if not whose then return 0 end
+if not whose then return NO end
 claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
 call('HSET', KEYS[3], id, cmsgpack.pack(claim))
 local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
 call('SET', KEYS[2], 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires), 'KEEPTTL')
-return 1
+return YES
 `;
 
 const SHA = createHash("sha1").update(SCRIPT).digest("hex");
@@ -79,6 +82,7 @@ export async function confirmGrant(
 ): Promise<boolean> {
   const fenceKey = `${partition}:fence`;
   const keys = [fenceKey, `${partition}${LOCK}${ref.key}`, `${partition}:claims:${ref.key}`];
+  const number = nextCall();
   const args = [
     ref.id,
     ref.token ?? "",
@@ -86,15 +90,20 @@ export async function confirmGrant(
     `${agreed.fence}`,
     `${agreed.acquiredAtMs}`,
     agreed.by ?? "",
+    number,
   ];
-  const rest = ["3", ...keys, ...args];
+  const reply = await call(connection, fenceKey, ["3", ...keys, ...args]);
+  return replyTo(number, reply, connection, fenceKey)[1] === 1;
+}
+
+async function call(connection: Connection, key: string, words: readonly string[]): Promise<unknown> {
   try {
-    return (await connection.send(fenceKey, "EVALSHA", [SHA, ...rest])) === 1;
-  } catch (error) {
-    if (replyCode(error) !== "NOSCRIPT") throw mapError(error);
-  }
-  try {
-    return (await connection.send(fenceKey, "EVAL", [SCRIPT, ...rest])) === 1;
+    try {
+      return await connection.send(key, "EVALSHA", [SHA, ...words]);
+    } catch (error) {
+      if (replyCode(error) !== "NOSCRIPT") throw error;
+      return await connection.send(key, "EVAL", [SCRIPT, ...words]);
+    }
   } catch (error) {
     throw mapError(error);
   }

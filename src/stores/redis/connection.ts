@@ -48,6 +48,8 @@ export interface Connection {
   readonly cluster: boolean;
   /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
   send(key: string, command: string, args: readonly string[]): Promise<unknown>;
+  /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
+  startOver(key: string): void;
   /** Listens to a channel, on a connection of its own where the client needs one for that. */
   listen(channel: string, events: SubscriptionEvents): Subscription;
 }
@@ -77,6 +79,8 @@ function overIoRedis(client: IoRedisClient): Connection {
       if (client.status === "end") throw closedClient("Create another client, and a store over it.");
       return client.call(command, ...args);
     },
+    // It has not been seen to lose count, and offers no way to drop one connection of a cluster.
+    startOver() {},
     listen(channel, events) {
       if (cluster) return sharedIoRedis(client, channel, events);
       // What the application chose for its commands may be wrong for a connection that waits for years.
@@ -120,13 +124,18 @@ function sharedIoRedis(client: IoRedisClient, channel: string, events: Subscript
 function overNodeRedis(client: NodeRedisClient): Connection {
   const cluster = typeof client.nodeClient === "function";
   const sentinel = typeof client.getSentinelNode === "function";
+  const send = async (key: string, words: readonly string[]) => {
+    if (!client.isOpen) throw closedClient("Call its connect() before the store is used.");
+    if (cluster) return client.sendCommand(...([key, false, words] as never[]));
+    return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
+  };
   return {
     cluster,
-    async send(key, command, args) {
-      if (!client.isOpen) throw closedClient("Call its connect() before the store is used.");
-      const words = [command, ...args];
-      if (cluster) return client.sendCommand(...([key, false, words] as never[]));
-      return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
+    send: (key, command, args) => send(key, [command, ...args]),
+    startOver(key) {
+      if (!mayStartOver(client)) return;
+      // The server ends the connection, which the client takes for an outage: it fails what is unanswered and connects again.
+      send(key, ["QUIT"]).catch(() => {});
     },
     listen(channel, events) {
       const subscriber = cluster || sentinel ? undefined : client.duplicate?.();
@@ -153,6 +162,26 @@ function overNodeRedis(client: NodeRedisClient): Connection {
       );
     },
   };
+}
+
+/** When a connection of a client was given up last. */
+const startedOverMs = new WeakMap<NodeRedisClient, number>();
+
+/** Replies to what is still on its way are wrong as well: they must not end the connection that comes next. */
+const START_OVER_EVERY_MS = 1_000;
+
+function mayStartOver(client: NodeRedisClient): boolean {
+  const nowMs = performance.now();
+  const lastMs = startedOverMs.get(client);
+  if (lastMs !== undefined && nowMs - lastMs < START_OVER_EVERY_MS) return false;
+  startedOverMs.set(client, nowMs);
+  if (lastMs === undefined) {
+    process.emitWarning(
+      "A node-redis client has lost count of the replies on a connection, and gives all who use it those to other commands. Holdfast ends that connection, so that the client makes another one. Update node-redis: version 6 keeps count. See docs/stores/redis.md.",
+      { type: "HoldfastWarning", code: "MIXED_UP_REPLIES" },
+    );
+  }
+  return true;
 }
 
 function wrongClient(): HoldfastError {

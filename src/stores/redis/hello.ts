@@ -2,11 +2,12 @@
 import { HoldfastError, invalid } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
+import { nextCall, replyTo } from "./numbered-call.ts";
 
 /**
- * KEYS[1]: where the number of partitions is written down. ARGV[1]: that of this store.
+ * KEYS[1]: where the number of partitions is written down. ARGV[1]: that of this store. ARGV[2]: the number of the call.
  *
- * Replies the number that is written there, which is this store's when there was none, and what the server tells of
+ * Replies the number of the call, the number that is written there, which is this store's when there was none, and what the server tells of
  * itself, or nothing where the user may not ask.
  */
 const HELLO_SCRIPT = `
@@ -16,14 +17,21 @@ if not partitions then
   partitions = ARGV[1]
 end
 local info = redis.pcall('INFO', 'server')
-return { partitions, type(info) == 'string' and info or '' }
+return { ARGV[2], partitions, type(info) == 'string' and info or '' }
 `;
+
+/**
+ * How long calls wait for the question of an earlier one. A client may lose a command together with its connection, and then
+ * neither answers it nor fails it: if all waited for that one, the store would never be of use again.
+ */
+const PATIENCE_MS = 1_000;
 
 export class Hello {
   readonly #connection: Connection;
   readonly #keyPrefix: string;
   readonly #partitions: number;
   #saying: Promise<void> | undefined;
+  #askedMs = 0;
   #done = false;
 
   constructor(connection: Connection, keyPrefix: string, partitions: number) {
@@ -38,25 +46,30 @@ export class Hello {
 
   /** Resolves when all is well. What failed is tried again by the next call. */
   say(): Promise<void> {
-    this.#saying ??= this.#say().finally(() => {
-      this.#saying = undefined;
+    const nowMs = performance.now();
+    if (this.#saying !== undefined && nowMs - this.#askedMs < PATIENCE_MS) return this.#saying;
+    const saying = this.#say().finally(() => {
+      if (this.#saying === saying) this.#saying = undefined;
     });
-    return this.#saying;
+    this.#saying = saying;
+    this.#askedMs = nowMs;
+    return saying;
   }
 
   async #say(): Promise<void> {
     // The first partition is the one that every number of partitions has.
     const key = `${this.#keyPrefix}:{0}:partitions`;
-    const [partitions, info] = await this.#ask(key);
+    const [, partitions, info] = await this.#ask(key);
     checkVersion(String(info));
     this.#checkPartitions(key, String(partitions));
     this.#done = true;
   }
 
-  async #ask(key: string): Promise<[unknown, unknown]> {
+  async #ask(key: string): Promise<readonly unknown[]> {
+    const number = nextCall();
     try {
-      const args = [HELLO_SCRIPT, "1", key, String(this.#partitions)];
-      return (await this.#connection.send(key, "EVAL", args)) as [unknown, unknown];
+      const args = [HELLO_SCRIPT, "1", key, String(this.#partitions), number];
+      return replyTo(number, await this.#connection.send(key, "EVAL", args), this.#connection, key);
     } catch (error) {
       if (replyCode(error) === "MOVED" && !this.#connection.cluster) {
         throw invalid(

@@ -30,6 +30,7 @@ import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import { Hello } from "./hello.ts";
+import { nextCall, replyTo } from "./numbered-call.ts";
 import { WakeUps } from "./wake-ups.ts";
 
 export interface RedisStoreOptions {
@@ -62,7 +63,7 @@ const STEPS_PER_PAGE = "1000";
  *
  * A command has no key by which a cluster client would find the server that has the partition; a script has.
  *
- * KEYS[1]: any of the partition. ARGV: cursor, pattern, steps, limit. Replies as SCAN does.
+ * KEYS[1]: any of the partition. ARGV: cursor, pattern, steps, limit, the number of the call. Replies that number, and as SCAN does.
  */
 const SCAN_SCRIPT = `
 local cursor, found = ARGV[1], {}
@@ -73,7 +74,7 @@ for _ = 1, tonumber(ARGV[3]) do
   cursor = step[1]
   if cursor == '0' then break end
 end
-return { cursor, found }`;
+return { ARGV[5], cursor, found }`;
 
 class RedisStore implements QuorumMember {
   readonly name = "redis";
@@ -258,10 +259,12 @@ class RedisStore implements QuorumMember {
     const pattern = `${escapePattern(beginning + prefix)}*`;
     // What was shown already is of the first step alone.
     const steps = after === "" ? STEPS_PER_PAGE : "1";
-    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, steps, String(limit)];
+    const number = nextCall();
+    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, steps, String(limit), number];
     try {
-      const [next, found] = (await this.#connection.send(beginning, "EVAL", args)) as [unknown, unknown[]];
-      return [String(next), found.map((key) => String(key).slice(beginning.length))];
+      const reply = await this.#connection.send(beginning, "EVAL", args);
+      const [, next, found] = replyTo(number, reply, this.#connection, beginning);
+      return [String(next), (found as unknown[]).map((key) => String(key).slice(beginning.length))];
     } catch (error) {
       throw mapError(error);
     }

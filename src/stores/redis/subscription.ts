@@ -1,4 +1,11 @@
 /** Listening to a channel, whatever the client, without an error that nobody handles. */
+import { StoreUnavailableError } from "../../core/index.ts";
+
+/**
+ * How long it may take to connect and to subscribe before another connection is tried. A client may lose a command together
+ * with its connection, and then neither answers it nor fails it.
+ */
+const PATIENCE_MS = 5_000;
 
 export interface SubscriptionEvents {
   onMessage(message: string): void;
@@ -35,7 +42,13 @@ export function ownConnection(subscriber: Subscriber, events: SubscriptionEvents
   subscriber.onMessage((message) => told.onMessage(message));
   subscriber.onEnd(() => told.onBroken(lastError));
   subscriber.onReady(() => {
-    attempt(() => subscriber.subscribe()).then(told.onListening, told.onBroken);
+    const silence = new StoreUnavailableError(
+      `Redis did not confirm a subscription within ${PATIENCE_MS} ms.`,
+    );
+    const timer = setTimeout(() => told.onBroken(silence), PATIENCE_MS).unref();
+    attempt(() => subscriber.subscribe())
+      .then(told.onListening, told.onBroken)
+      .finally(() => clearTimeout(timer));
   });
   return { end };
 }

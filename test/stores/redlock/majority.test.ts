@@ -79,6 +79,28 @@ describe("quorum: a majority decides", () => {
     expect(await cluster.atAll("key")).toEqual(["", "", ""]);
   });
 
+  // 1. A claim is held. It is asked for again through another store object, and a majority answers.
+  // 2. It is released through the first one, everywhere.
+  // 3. The other's request arrives at the last node, to which it is a new claim. Neither object has a reason to take it back:
+  //    the first has heard nothing of it, and the other nothing of the release.
+  test("a request that comes after the release, through another object, is in nobody's way and goes with its heartbeat", async () => {
+    const cluster = new Cluster(3);
+    const slow: LinkPlan = (node, { verb }) =>
+      node === 2 && verb === "acquire" ? { beforeMs: 50 } : undefined;
+    const [store, other] = [cluster.store(), cluster.store({}, slow)];
+    const request = cluster.mutex("key");
+    const held = await store.acquire(request);
+    expect(await other.acquire(request)).toMatchObject(pick(held));
+    expect(await store.release([request])).toEqual([true]);
+    await cluster.clock.advance(50);
+    expect(await cluster.atAll("key")).toEqual(["", "", "h"]);
+
+    expect((await store.acquire(cluster.mutex("key"))).state).toBe("held");
+    expect(await renew(other, request)).toEqual({ state: "gone" });
+    await cluster.clock.advance(1);
+    expect(await cluster.atAll("key")).toEqual(["h", "h", ""]);
+  });
+
   test("an error that asking again would not mend is passed on as it is", async () => {
     const cluster = new Cluster(3);
     const error = new HoldfastError("UNAUTHORIZED", "No.");

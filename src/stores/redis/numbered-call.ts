@@ -1,0 +1,28 @@
+/**
+ * A client that loses count of the replies on a connection hands out those of other commands. It would make a holder of a
+ * claim that was not granted. So each call has a number, and the script begins its reply with it.
+ */
+import { StoreUnavailableError } from "../../core/index.ts";
+import type { Connection } from "./connection.ts";
+
+let calls = 0;
+
+/** Counts the calls of this whole process, so that no reply can be taken for that to a call of another store. */
+export function nextCall(): string {
+  return String(++calls);
+}
+
+/** The reply to a call, which begins with its number. */
+export function replyTo(
+  number: string,
+  reply: unknown,
+  connection: Connection,
+  key: string,
+): readonly unknown[] {
+  if (Array.isArray(reply) && String(reply[0]) === number) return reply as readonly unknown[];
+  // Waiting does not help: the count stays wrong for as long as the connection lasts.
+  connection.startOver(key);
+  throw new StoreUnavailableError(
+    "The Redis client handed out the reply to another command. What became of this one is unknown. Update the client, or report it.",
+  );
+}
