@@ -46,6 +46,11 @@ export type RedisClient = IoRedisClient | NodeRedisClient;
 /** One way to send commands, whatever the client. */
 export interface Connection {
   readonly cluster: boolean;
+  /**
+   * Grows when the client loses a connection, if it is one that by itself sends again what was not answered. The answer to what
+   * was under way then may be that to a second copy.
+   */
+  readonly losses: number;
   /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
   send(key: string, command: string, args: readonly string[]): Promise<unknown>;
   /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
@@ -73,8 +78,12 @@ export function connectionOver(
 
 function overIoRedis(client: IoRedisClient): Connection {
   const cluster = client.isCluster === true;
+  const lost = lossesOf(client, cluster ? "-node" : "close");
   return {
     cluster,
+    get losses() {
+      return lost.count;
+    },
     async send(_key, command, args) {
       if (client.status === "end") throw closedClient("Create another client, and a store over it.");
       return client.call(command, ...args);
@@ -105,6 +114,18 @@ function overIoRedis(client: IoRedisClient): Connection {
   };
 }
 
+/** One listener for each client, however many stores there are over it. */
+const lossesByClient = new WeakMap<IoRedisClient, { count: number }>();
+
+function lossesOf(client: IoRedisClient, event: string): { readonly count: number } {
+  const known = lossesByClient.get(client);
+  if (known !== undefined) return known;
+  const losses = { count: 0 };
+  client.on(event, () => losses.count++);
+  lossesByClient.set(client, losses);
+  return losses;
+}
+
 /** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
 function sharedIoRedis(client: IoRedisClient, channel: string, events: SubscriptionEvents): Subscription {
   const onMessage = (from: unknown, message: unknown) => {
@@ -131,6 +152,8 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   };
   return {
     cluster,
+    // It rejects what was not answered.
+    losses: 0,
     send: (key, command, args) => send(key, [command, ...args]),
     startOver(key) {
       if (!mayStartOver(client)) return;

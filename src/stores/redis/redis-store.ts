@@ -28,7 +28,7 @@ import {
 import { ACQUIRE, Batch, LOCK, LOOK, nameOf, RELEASE, RENEW, type Reply, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
-import { mapError } from "./errors.ts";
+import { mapError, unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
 import { WakeUps } from "./wake-ups.ts";
@@ -194,7 +194,10 @@ class RedisStore implements QuorumMember {
 
   async #release({ key, id, token }: ClaimRef): Promise<boolean> {
     if (this.#heldBack.size > 0) await this.#heldBack.get(`${nameOf(id, token)}\n${key}`);
-    return this.#ask(RELEASE, key, nameOf(id, token), undefined, wasReleased);
+    const { losses } = this.#connection;
+    const released = await this.#ask(RELEASE, key, nameOf(id, token), undefined, wasReleased);
+    if (!released && losses !== this.#connection.losses) throw unsureOfRelease(key);
+    return released;
   }
 
   #ask<T>(

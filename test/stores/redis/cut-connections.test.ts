@@ -1,0 +1,101 @@
+/**
+ * Connections that break in the middle of a call. ioredis sends by itself what was not answered, node-redis rejects it and the
+ * client of Holdfast sends it again: either way the server may be asked twice for the same.
+ */
+import { createLocks, type Locks } from "holdfast";
+import { redisStore } from "holdfast/redis";
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { cutReplyTo, cutRequest, type NetworkProxy, type Rule, startProxy } from "../../engines/proxy.ts";
+import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
+import { standaloneClients } from "../../engines/redis-clients.ts";
+
+describe.skipIf(!canRunRedis())("redis: a connection that is cut in the middle of a call", () => {
+  let server: RedisServer;
+  let proxy: NetworkProxy;
+  let keys = 0;
+
+  beforeAll(async () => {
+    server = await startRedis();
+    proxy = await startProxy(server.port);
+  }, 60_000);
+
+  afterEach(() => proxy.heal());
+  afterAll(async () => {
+    await proxy?.stop();
+    await server?.stop();
+  });
+
+  async function open(client: string, port: number): Promise<Locks> {
+    const connected = await standaloneClients[client]!({ port });
+    const locks = createLocks(redisStore(connected.client), { onWarning: () => {} });
+    onTestFinished(async () => {
+      proxy.heal();
+      await locks.close();
+      connected.end();
+    });
+    // The first use, and with it the script, is over.
+    await locks.mutex("warm").run(() => {});
+    return locks;
+  }
+
+  /** Applies a rule, and counts how often it did anything. */
+  function decide(rule: Rule): { readonly cuts: number } {
+    const counted = { cuts: 0 };
+    proxy.decide((piece) => {
+      const fate = rule(piece);
+      if (fate !== "pass") counted.cuts++;
+      return fate;
+    });
+    return counted;
+  }
+
+  const fates = [
+    ["after the server has done it", (key: string) => cutReplyTo(key)],
+    ["before all of it has arrived", (key: string) => cutRequest(key, 100)],
+  ] as const;
+  const cases = Object.keys(standaloneClients).flatMap((client) =>
+    fates.map(([when, ruleFor]) => [client, when, ruleFor] as const),
+  );
+
+  test.each(cases)("%s, %s: an acquire makes one claim, and no second", async (client, _, ruleFor) => {
+    const [far, near] = [await open(client, proxy.port), await open("ioredis 5", server.port)];
+    const key = `acquired-${++keys}`;
+    const counted = decide(ruleFor(key));
+    const lease = await far.mutex(key, { ttlMs: 20_000 }).acquire();
+    proxy.heal();
+    expect(counted.cuts).toBeGreaterThan(0);
+    const { held, waitingCount } = await near.inspect(key);
+    expect(held.map(({ id, fence }) => [id, fence])).toEqual([[lease.id, lease.fence]]);
+    expect(waitingCount).toBe(0);
+    expect(await near.mutex(key).tryAcquire()).toBeNull();
+    expect(await lease.release()).toBe(true);
+    expect((await near.mutex(key).acquire()).fence).toBeGreaterThan(lease.fence);
+  });
+
+  test.each(cases)("%s, %s: whoever waits has one place in the queue", async (client, _, ruleFor) => {
+    const [far, near] = [await open(client, proxy.port), await open("ioredis 5", server.port)];
+    const key = `awaited-${++keys}`;
+    const holder = await near.mutex(key).acquire();
+    const counted = decide(ruleFor(key));
+    const waiting = far.mutex(key, { ttlMs: 20_000 }).acquire();
+    await expect.poll(async () => (await near.inspect(key)).waitingCount, { timeout: 10_000 }).toBe(1);
+    proxy.heal();
+    await holder.release();
+    const lease = await waiting;
+    expect(counted.cuts).toBeGreaterThan(0);
+    expect(await near.inspect(key)).toMatchObject({ heldCount: 1, waitingCount: 0, fence: lease.fence });
+  });
+
+  test.each(cases)(
+    "%s, %s: a release frees the lock, and says that it was held",
+    async (client, _, ruleFor) => {
+      const [far, near] = [await open(client, proxy.port), await open("ioredis 5", server.port)];
+      const key = `released-${++keys}`;
+      const lease = await far.mutex(key, { ttlMs: 20_000 }).acquire();
+      const counted = decide(ruleFor(key));
+      expect(await lease.release()).toBe(true);
+      expect(counted.cuts).toBeGreaterThan(0);
+      expect((await near.inspect(key)).heldCount).toBe(0);
+    },
+  );
+});
