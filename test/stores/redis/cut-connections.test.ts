@@ -4,10 +4,13 @@
  */
 import { createLocks, type Locks } from "holdfast";
 import { redisStore } from "holdfast/redis";
+import { Cluster } from "ioredis";
+import { Cluster as Cluster6 } from "ioredis6";
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { cutReplyTo, cutRequest, type NetworkProxy, type Rule, startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
 import { standaloneClients } from "../../engines/redis-clients.ts";
+import { startRedisCluster } from "../../engines/redis-topologies.ts";
 
 describe.skipIf(!canRunRedis())("redis: a connection that is cut in the middle of a call", () => {
   let server: RedisServer;
@@ -98,4 +101,43 @@ describe.skipIf(!canRunRedis())("redis: a connection that is cut in the middle o
       expect((await near.inspect(key)).heldCount).toBe(0);
     },
   );
+});
+
+describe.skipIf(!canRunRedis())("redis: a connection to one server of a cluster that is cut", () => {
+  test.each([
+    ["ioredis 5", Cluster],
+    ["ioredis 6", Cluster6],
+  ])("%s: a release frees the lock, and says that it was held", { timeout: 60_000 }, async (_, Client) => {
+    const cluster = await startRedisCluster();
+    onTestFinished(() => cluster.stop());
+    const proxies = new Map<number, NetworkProxy>();
+    for (const { port } of cluster.servers) proxies.set(port, await startProxy(port));
+    onTestFinished(async () => void (await Promise.all([...proxies.values()].map((proxy) => proxy.stop()))));
+    const host = "127.0.0.1";
+    const natMap = Object.fromEntries(
+      [...proxies].map(([port, proxy]) => [`${host}:${port}`, { host, port: proxy.port }]),
+    );
+    const client = new Client([{ host, port: cluster.masters[0]!.port }], { natMap });
+    client.on("error", () => {});
+    const locks = createLocks(redisStore(client), { onWarning: () => {}, requestTimeoutMs: 20_000 });
+    onTestFinished(async () => {
+      await locks.close();
+      client.disconnect();
+    });
+
+    const lease = await locks.mutex("in-a-cluster", { ttlMs: 40_000 }).acquire();
+    // One rule for all of them: only the first copy of the call loses its reply, whichever server gets the second.
+    const rule = cutReplyTo("in-a-cluster");
+    let cuts = 0;
+    for (const proxy of proxies.values()) {
+      proxy.decide((piece) => {
+        const fate = rule(piece);
+        if (fate !== "pass") cuts++;
+        return fate;
+      });
+    }
+    expect(await lease.release()).toBe(true);
+    expect(cuts).toBe(1);
+    expect((await locks.inspect("in-a-cluster")).heldCount).toBe(0);
+  });
 });
