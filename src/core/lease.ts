@@ -1,6 +1,6 @@
 import { HoldfastError } from "./errors.ts";
 import type { LeaseState, LiveClaim } from "./live-claim.ts";
-import { checkTtl } from "./validation.ts";
+import { checkBoolean, checkTtl } from "./validation.ts";
 
 /** Options of `lease.release`. */
 export interface ReleaseOptions {
@@ -84,7 +84,7 @@ export class Lease implements AsyncDisposable {
    * `STORE_UNAVAILABLE` when the store does not confirm in time; the ttl then ends the lease.
    */
   release(options?: ReleaseOptions): Promise<boolean> {
-    return options?.mustHold === true ? this.#releaseHeld() : this.#claim.release();
+    return options?.mustHold === undefined ? this.#claim.release() : this.#releaseAsAsked(options.mustHold);
   }
 
   /**
@@ -127,7 +127,8 @@ export class Lease implements AsyncDisposable {
     }
   }
 
-  async #releaseHeld(): Promise<boolean> {
+  async #releaseAsAsked(mustHold: boolean): Promise<boolean> {
+    if (!checkBoolean("mustHold", mustHold)) return this.#claim.release();
     try {
       this.assertHeld();
     } catch (error) {

@@ -211,6 +211,10 @@ export function checkAcquireOptions(options: AcquireOptions): void {
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
     throw invalid("signal must be an AbortSignal; pass controller.signal, not the controller.");
   }
+  if (options.onWaiting !== undefined && typeof options.onWaiting !== "function") {
+    throw invalid(`onWaiting must be a function, not ${options.onWaiting}.`);
+  }
+  if (options.detachOnAbort !== undefined) checkBoolean("detachOnAbort", options.detachOnAbort);
 }
 
 function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {

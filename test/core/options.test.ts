@@ -63,6 +63,12 @@ const badCalls: readonly Refusal<AcquireOptions & PermitOptions>[] = [
   [{ signal: untyped({ aborted: false }) }, ["signal", "AbortSignal"]],
   [{ signal: untyped(new AbortController()) }, ["signal", "controller.signal"]],
   [{ signal: untyped(null) }, ["signal"]],
+  [{ token: "" }, ["token", "1 to 128 bytes"]],
+  [{ token: "x".repeat(129) }, ["token", "129"]],
+  [{ onWaiting: untyped("tell me") }, ["onWaiting", "a function", "tell me"]],
+  [{ onWaiting: untyped(null) }, ["onWaiting", "null"]],
+  [{ detachOnAbort: untyped("no") }, ["detachOnAbort", "true or false", '"no"']],
+  [{ detachOnAbort: untyped(null) }, ["detachOnAbort", "null"]],
 ];
 
 const badClients: readonly Refusal<LocksOptions>[] = [
@@ -149,6 +155,7 @@ describe("options: what is out of range is refused by name, and the store hears 
     const calls: [() => unknown, string[]][] = [
       [() => lease.extend(9), ["ttlMs", "10 to 86400000", "9"]],
       [() => lease.extend(Number.NaN), ["ttlMs", "NaN"]],
+      [() => lease.release({ mustHold: untyped("yes") }), ["mustHold", "true or false", '"yes"']],
       [() => scene.locks.list({ pageSize: 0 }).next(), ["pageSize", "1 to 1000", "0"]],
       [() => scene.locks.list({ maxClaims: -1 }).next(), ["maxClaims", "0 to 10000", "-1"]],
       [() => scene.locks.list({ prefix: "\n" }).next(), ["prefix", "control characters"]],
