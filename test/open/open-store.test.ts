@@ -39,6 +39,8 @@ async function started<T extends { stop(): Promise<void> }>(starting: Promise<T>
   return engine;
 }
 
+const hasMongodb = await canRunMongodb();
+
 describe("openStore", () => {
   test("memory:", () => expectToLock("memory:", "memory"));
 
@@ -70,7 +72,7 @@ describe("openStore", () => {
     await expectToLock(url.replace(/^mysql:/, "mariadb:"), "mysql");
   });
 
-  test.skipIf(!canRunMongodb())("mongodb:", { timeout: 60_000 }, async () => {
+  test.skipIf(!hasMongodb)("mongodb:", { timeout: 60_000 }, async () => {
     const { url } = await started(startMongodb());
     // The stand-in for MongoDB is too old for the newest driver.
     const installed = await import("mongodb6");

@@ -3,7 +3,12 @@ import type { Durability } from "holdfast";
 import { describe, expect, test } from "vitest";
 import type { Change } from "../../../src/stores/cas/index.ts";
 import { checkServer } from "../../../src/stores/mongodb/first-use.ts";
-import { endOfPrefix, updateCommand } from "../../../src/stores/mongodb/statements.ts";
+import {
+  deleteCommand,
+  endOfPrefix,
+  markCommand,
+  updateCommand,
+} from "../../../src/stores/mongodb/statements.ts";
 import { refusedOf } from "../../../src/stores/mongodb/update-reply.ts";
 
 const mongod = { isWritablePrimary: true, maxWireVersion: 25, localTime: new Date(), setName: "rs0" };
@@ -61,6 +66,16 @@ describe("mongodb: the answer to a batch", () => {
   test("a statement that must not insert and did has not been made", () => {
     const upserted = [{ index: 2, _id: { holdfast: "marker" } }];
     expect([...refusedOf({ n: 3, upserted }, statements)]).toEqual([[2, 11_000]]);
+  });
+
+  test("every write is confirmed by a majority, on its disks, or told not to be in time", () => {
+    const records = { name: "holdfast" } as never;
+    const terms = { checksTime: true, streams: true, timeoutMs: 5_000 };
+    const batch = { changes: [change], earliestMs: 1_000, latestMs: 2_000 };
+    const writeConcern = { w: "majority", j: true, wtimeout: 5_000 };
+    expect(updateCommand(records, statements, batch, terms)).toMatchObject({ writeConcern });
+    expect(markCommand(records, 5_000)).toMatchObject({ writeConcern });
+    expect(deleteCommand(records, ["key"], 1_000, 5_000)).toMatchObject({ writeConcern });
   });
 
   test("a server that compares its time gets texts as they are, and the times of the batch", () => {
