@@ -203,6 +203,17 @@ describe("documentation", () => {
     }
   });
 
+  test("says for every store that speaks to something what rights it needs, and with which versions it was tested", () => {
+    const stores = new Set(sources.flatMap((path) => /^src\/stores\/([^/]+)\//.exec(path)?.[1] ?? []));
+    // One has nothing below it, and what is below the other is its driver.
+    for (const store of ["memory", "cas"]) stores.delete(store);
+    for (const store of stores) {
+      const options = /^## Options$(.*?)^## /ms.exec(read(`docs/stores/${store}.md`))?.[1] ?? "";
+      const headings = [...options.matchAll(/^### (.*)$/gm)].map(([, text]) => text);
+      expect(headings, store).toEqual(["Required rights", "Tested versions"]);
+    }
+  });
+
   test("exists where a source refers to it", () => {
     const named = sources.flatMap((path) =>
       [...read(path).matchAll(/\bdocs\/[\w/-]+\.md\b/g)].map(([doc]) => doc),
