@@ -11,7 +11,8 @@ import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
 import { canRunMariadb, startMariadb } from "../engines/mariadb.ts";
 import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
-import { canRunRedis, startRedis } from "../engines/redis.ts";
+import { canRun } from "../engines/program.ts";
+import { canRunRedis, freePort, startRedis } from "../engines/redis.ts";
 import { startRedisCluster } from "../engines/redis-topologies.ts";
 import { startLockServer } from "../server/lock-server.ts";
 
@@ -40,6 +41,7 @@ async function started<T extends { stop(): Promise<void> }>(starting: Promise<T>
 }
 
 const hasMongodb = await canRunMongodb();
+const hasOpenssl = canRun("TLS (openssl makes the certificates)", () => execFileSync("openssl", ["version"]));
 
 describe("openStore", () => {
   test("memory:", () => expectToLock("memory:", "memory"));
@@ -54,6 +56,27 @@ describe("openStore", () => {
   test.skipIf(!canRunRedis())("redis:", async () => {
     const { port } = await started(startRedis());
     await expectToLock(`redis://127.0.0.1:${port}`, "redis");
+  });
+
+  test.skipIf(!canRunRedis() || !hasOpenssl)("rediss:, where the server is trusted", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "holdfast-open-tls-"));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const [certificate, key] = [join(folder, "server.crt"), join(folder, "server.key")];
+    const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    const files = ["-keyout", key, "-out", certificate, "-subj", "/CN=redis", "-days", "2"];
+    execFileSync("openssl", ["req", "-x509", ...curve, ...files], { stdio: "pipe" });
+    const port = `${await freePort()}`;
+    const secured = ["--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key];
+    await started(startRedis([...secured, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no"]));
+
+    const url = `rediss://127.0.0.1:${port}`;
+    const locks = createLocks(await openStore(url), { requestTimeoutMs: 500 });
+    await expect(locks.mutex("opened").tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await locks.close();
+    // Nobody has signed the certificate but itself, so whoever is to trust it has to trust all.
+    vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    await expectToLock(url, "redis");
   });
 
   test.skipIf(!canRunRedis())("redis: with several hosts, a cluster", { timeout: 60_000 }, async () => {
