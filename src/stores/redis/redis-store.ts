@@ -142,13 +142,7 @@ class RedisStore implements QuorumMember {
     for (const ref of refs) checkRenewRef(ref);
     const settled = await Promise.allSettled(
       refs.map(({ key, id, token, ttlMs }) =>
-        this.#ask(
-          RENEW,
-          key,
-          nameOf(id, token),
-          ttlMs === undefined ? undefined : String(ttlMs),
-          renewAnswer,
-        ),
+        this.#ask(RENEW, key, nameOf(id, token), ttlMs?.toString(), renewAnswer),
       ),
     );
     const failure = settled.find((each) => each.status === "rejected");
