@@ -90,6 +90,7 @@ describe("the bench command", () => {
     const { stdout } = await bench("stores", "--quick");
     for (const name of ["file", "PostgreSQL", "MariaDB", "MongoDB", "etcd"]) {
       expect(stdout).toMatch(new RegExp(`^\\| ${name}: acquire and release`, "m"));
+      expect(stdout).toMatch(new RegExp(`^\\| ${name}: one key, .*: most by least served`, "m"));
     }
     expect(stdout).not.toContain("NaN");
   }, 180_000);

@@ -10,8 +10,8 @@ export interface OpenContender {
   /** How many requests all stores have sent so far, where they go to a server. */
   roundTrips?(): number;
   readonly peers: Readonly<Record<string, Peer>>;
-  /** By which other processes open the same store, if they can. */
-  readonly url: string | undefined;
+  /** By which other processes open the same store. */
+  readonly url: string;
   /** How many connections the server has open, where others need one for each lock. */
   connections?(): Promise<number>;
   close(): Promise<void>;

@@ -1,14 +1,14 @@
 /** A process with some workers that all want one key of a store. */
 import { createLocks, type Locks } from "holdfast";
-import { openStore } from "holdfast/open";
 import { offer } from "../child.ts";
 import { type Share, type Stint, workOnHotKey } from "../hot-key-workers.ts";
+import { openContender } from "./open-contender.ts";
 
 let locks: Locks;
 
 const hotKey = {
   async open({ url }: { readonly url: string }): Promise<void> {
-    locks = createLocks(await openStore(url), { onWarning: () => {} });
+    locks = createLocks(await openContender(url), { onWarning: () => {} });
     // The first cycle connects, and learns the time.
     await (await locks.mutex(`bench:warm-up:${process.pid}`).acquire()).release();
   },

@@ -1,10 +1,10 @@
 /** One key that the workers of several processes want at once, on any store that has a URL. */
 import { createLocks } from "holdfast";
-import { openStore } from "holdfast/open";
 import { Child } from "../child.ts";
 import type { Row } from "../report.ts";
 import { spreadOf } from "../statistics.ts";
 import type { HotKey } from "./hot-key-process.ts";
+import { openContender } from "./open-contender.ts";
 
 export interface HotKeySizes {
   readonly processes: number;
@@ -50,7 +50,7 @@ export async function measureHotKey(url: string, sizes: HotKeySizes): Promise<Ho
 
 /** Half of what an uncontended cycle takes. */
 async function measureRoundTrip(url: string): Promise<number> {
-  await using locks = createLocks(await openStore(url), { onWarning: () => {} });
+  await using locks = createLocks(await openContender(url), { onWarning: () => {} });
   const tookMs: number[] = [];
   for (let cycle = 0; cycle < 30; cycle++) {
     const startMs = performance.now();

@@ -40,8 +40,7 @@ export const mongodb: StoreContender = {
         return store;
       },
       roundTrips: () => roundTrips,
-      // The stand-in is too old for the newest driver, which is what a URL opens.
-      url: server.isMongod ? server.url : undefined,
+      url: server.url,
       peers: { "findOneAndUpdate with upsert": (key) => upsertLock(locks, key) },
       async close() {
         await Promise.all(stores.map((store) => store.close()));

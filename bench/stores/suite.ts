@@ -77,10 +77,8 @@ async function measure(contender: StoreContender, sizes: Sizes): Promise<Row[]> 
     rows.push(...(await throughputRows(contender.name, locks, sizes)));
     rows.push(...(await heldRows(contender.name, open, sizes)));
     await locks.close();
-    if (open.url !== undefined) {
-      const contest = await measureHotKey(open.url, sizes.hotKey);
-      rows.push(...hotKeyRows(contender.name, sizes.hotKey, contest));
-    }
+    const contest = await measureHotKey(open.url, sizes.hotKey);
+    rows.push(...hotKeyRows(contender.name, sizes.hotKey, contest));
     return rows;
   } finally {
     await open.close();

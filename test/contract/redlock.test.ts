@@ -1,9 +1,9 @@
 import type { Store } from "holdfast";
 import { redlockStore } from "holdfast/redlock";
 import { type StoreHarness, storeContract } from "holdfast/testing";
-import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { type RedisServer, startRedis } from "../engines/redis.ts";
+import { type Connected, standaloneClients } from "../engines/redis-clients.ts";
 
 let servers: RedisServer[] = [];
 
@@ -13,25 +13,34 @@ beforeAll(async () => {
 
 afterAll(() => Promise.all(servers.map((server) => server.stop())));
 
-for (const count of [3, 5]) {
+/** Which clients lead to the servers, one after the other: all of one kind, and of every kind. */
+const majorities = [
+  [3, ["ioredis 5"]],
+  [5, Object.keys(standaloneClients)],
+] as const;
+
+for (const [count, kinds] of majorities) {
+  const connect = ({ port }: RedisServer, node: number) =>
+    standaloneClients[kinds[node % kinds.length] as string]!({ port });
   const harness: StoreHarness = {
-    name: `redlock over ${count} servers`,
+    name: `redlock over ${count} servers, through ${kinds.join(", ")}`,
     tickMs: 40,
     counts: false,
     async open(options) {
-      const opened: { store: Store; clients: Redis[] }[] = [];
+      const opened: { store: Store; connected: Connected[] }[] = [];
       return {
         async store() {
-          const clients = servers.slice(0, count).map(({ port }) => new Redis(port, "127.0.0.1"));
+          const connected = await Promise.all(servers.slice(0, count).map(connect));
+          const clients = connected.map(({ client }) => client);
           const keyPrefix = `of-${count}`;
           const store = redlockStore(clients, { ...options, keyPrefix, nodeTimeoutMs: 2_000 });
-          opened.push({ store, clients });
+          opened.push({ store, connected });
           return store;
         },
         async close() {
-          for (const { store, clients } of opened) {
+          for (const { store, connected } of opened) {
             await store.close();
-            for (const client of clients) client.disconnect();
+            for (const { end } of connected) end();
           }
         },
       };
