@@ -66,7 +66,9 @@ async function cutOff(master: RedisServer, replicas: readonly RedisServer[]): Pr
 async function letFollow(replicas: readonly RedisServer[]): Promise<void> {
   for (const replica of replicas) {
     // Sentinels end all connections to a server that they give another role.
-    await until("it may follow", async () => Boolean(await replica.command("CONFIG", "SET", "masterauth", "")));
+    await until("it may follow", async () =>
+      Boolean(await replica.command("CONFIG", "SET", "masterauth", "")),
+    );
   }
 }
 
