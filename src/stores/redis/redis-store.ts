@@ -28,9 +28,9 @@ import {
 import { ACQUIRE, Batch, LOCK, LOOK, nameOf, RELEASE, RENEW, type Reply, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
-import { mapError, unsureOfRelease } from "./errors.ts";
+import { unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
-import { nextCall, replyTo } from "./numbered-call.ts";
+import { scanKeys } from "./scan-script.ts";
 import { WakeUps } from "./wake-ups.ts";
 
 export interface RedisStoreOptions {
@@ -52,29 +52,6 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   checkOptionNames("redisStore", options, { keyPrefix: true, partitions: true, maxWaiters: true });
   return new RedisStore(connectionOver(client), options);
 }
-
-/** How many steps the server takes for one page. Each looks at one of the places that it keeps keys in. */
-const STEPS_PER_PAGE = "1000";
-
-/**
- * Scans step by step, and stops before the step that would be too much for the page, so that the next page begins with it. To
- * begin a longer scan again, and pass over what was shown, would miss keys: where the server has made its table of keys
- * smaller meanwhile, the same scan finds keys that it did not find before, and passes over those as well.
- *
- * A command has no key by which a cluster client would find the server that has the partition; a script has.
- *
- * KEYS[1]: any of the partition. ARGV: cursor, pattern, steps, limit, the number of the call. Replies that number, and as SCAN does.
- */
-const SCAN_SCRIPT = `
-local cursor, found = ARGV[1], {}
-for _ = 1, tonumber(ARGV[3]) do
-  local step = redis.call('SCAN', cursor, 'MATCH', ARGV[2], 'COUNT', 1)
-  if #found > 0 and #found + #step[2] > tonumber(ARGV[4]) then break end
-  for _, key in ipairs(step[2]) do found[#found + 1] = key end
-  cursor = step[1]
-  if cursor == '0' then break end
-end
-return { ARGV[5], cursor, found }`;
 
 class RedisStore implements QuorumMember {
   readonly name = "redis";
@@ -236,7 +213,7 @@ class RedisStore implements QuorumMember {
   async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
     const { partition, scan, after } = readCursor(query.cursor, this.#partitions.length);
     const beginning = `${this.#partitions[partition]}${LOCK}`;
-    const [next, found] = await this.#scan(beginning, query, scan, after);
+    const [next, found] = await scanKeys(this.#connection, beginning, query, scan, after);
     const left = [...new Set(found)].filter((key) => key > after).sort();
     const shown = left.slice(0, query.limit);
     const statuses = await Promise.all(shown.map((key) => this.#lookAt(key, query.maxClaims)));
@@ -245,26 +222,6 @@ class RedisStore implements QuorumMember {
     if (next !== "0") return { keys, cursor: `${partition}.${next}.` };
     if (partition + 1 < this.#partitions.length) return { keys, cursor: `${partition + 1}.0.` };
     return { keys };
-  }
-
-  async #scan(
-    beginning: string,
-    { prefix, limit }: Extract<LookQuery, { prefix: string }>,
-    scan: string,
-    after: string,
-  ): Promise<[next: string, keys: string[]]> {
-    const pattern = `${escapePattern(beginning + prefix)}*`;
-    // What was shown already is of the first step alone.
-    const steps = after === "" ? STEPS_PER_PAGE : "1";
-    const number = nextCall();
-    const args = [SCAN_SCRIPT, "1", beginning, scan, pattern, steps, String(limit), number];
-    try {
-      const reply = await this.#connection.send(beginning, "EVAL", args);
-      const [, next, found] = replyTo(number, reply, this.#connection, beginning);
-      return [String(next), (found as unknown[]).map((key) => String(key).slice(beginning.length))];
-    } catch (error) {
-      throw mapError(error);
-    }
   }
 }
 
@@ -390,9 +347,4 @@ function readCursor(cursor: string | undefined, partitions: number): Cursor {
   const [, partition, scan = "", after = ""] = match ?? [];
   if (match !== null && Number(partition) < partitions) return { partition: Number(partition), scan, after };
   throw invalid(`cursor must come from the page before, not "${cursor}".`);
-}
-
-/** A text that SCAN takes literally. */
-function escapePattern(text: string): string {
-  return text.replace(/[*?[\]\\^-]/g, "\\$&");
 }

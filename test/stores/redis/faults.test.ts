@@ -64,11 +64,17 @@ async function cutOff(master: RedisServer, replicas: readonly RedisServer[]): Pr
 }
 
 async function letFollow(replicas: readonly RedisServer[]): Promise<void> {
-  for (const replica of replicas) await replica.command("CONFIG", "SET", "masterauth", "");
+  for (const replica of replicas) {
+    // Sentinels end all connections to a server that they give another role.
+    await until("it may follow", async () =>
+      Boolean(await replica.command("CONFIG", "SET", "masterauth", "")),
+    );
+  }
 }
 
-/** Promotes a replica although the master is well. It takes the sentinels ten seconds to demote that one. */
-async function depose({ name, replicas, sentinels }: RedisSentinels): Promise<void> {
+/** Promotes a replica although the master is well. That one does not let itself be demoted, until it is told to follow. */
+async function depose({ name, master, replicas, sentinels }: RedisSentinels): Promise<void> {
+  await master.command("ACL", "SETUSER", "default", "-slaveof", "-replicaof");
   await sentinels[0]!.command("SENTINEL", "FAILOVER", name);
   await until("a replica is promoted", async () =>
     (await Promise.all(replicas.map(isMaster))).includes(true),
@@ -78,6 +84,7 @@ async function depose({ name, replicas, sentinels }: RedisSentinels): Promise<vo
 /** Makes a deposed master a replica of the new one, as the sentinels would. Its clients have to look for that one. */
 async function follow(deposed: RedisServer, replicas: readonly RedisServer[]): Promise<void> {
   const masters = await Promise.all(replicas.map(isMaster));
+  await deposed.command("ACL", "SETUSER", "default", "+slaveof", "+replicaof");
   await deposed.command("REPLICAOF", "127.0.0.1", replicas[masters.indexOf(true)]!.port);
   await deposed.command("CLIENT", "KILL", "TYPE", "normal");
   await deposed.command("CLIENT", "KILL", "TYPE", "pubsub");
@@ -158,6 +165,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000 }
     const exit = once(child, "exit");
     child.kill("SIGCONT");
     await exit;
+    // Its last words may come after its end.
+    await until("it has said that it lost", async () => messages.some(({ lost }) => lost === true));
 
     expect(next.fence).toBeGreaterThan(BigInt(messages[0]!.fence!));
     expect(messages.filter(({ wrote = 0 }) => wrote >= grantedMs)).toEqual([]);
