@@ -174,7 +174,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
   });
 
   test("a store sweeps by itself what it has left", async (context) => {
-    const { store, database } = open(context, { flightMs: 100, keepIdleMs: 101 });
+    const { store, database } = open(context, { flightMs: 1_000, keepIdleMs: 1_001 });
     await store.acquire(request("short"));
     await store.release([{ key: "short", id: "short", token: "token" }]);
     const records = database.collection<{ _id: string }>("holdfast");
@@ -195,6 +195,22 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     expect(results).toEqual([{ state: "conflict", current: undefined }]);
     expect((await driver.read(["gone"])).records).toEqual([undefined]);
     await client.close();
+  });
+
+  test("a waiter is heard as soon as the server has opened the change stream", async (context) => {
+    if (!server.isMongod) return context.skip("It has no change streams.");
+    const { store, events, client } = open(context);
+    await store.acquire(request("key"));
+    // MongoDB answers this one after a second without changes.
+    const answered: string[] = [];
+    client.on("commandSucceeded", ({ commandName }) => answered.push(commandName));
+    const unsubscribe = store.onGrant("waiter", () => {});
+    const waiter = { ...request("key"), id: "waiter", owner: "waiter", wait: true };
+    expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
+    expect(answered).toContain("aggregate");
+    expect(answered).not.toContain("getMore");
+    await until("the stream is followed", async () => events.includes("getMore"));
+    unsubscribe();
   });
 
   test("listing goes by prefix, page by page", async (context) => {
