@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "holdfast";
 import { mongodbStore } from "holdfast/mongodb";
-import { MongoClient } from "mongodb";
+import { MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
 import { canRunMongod, type MongodbReplicaSet, startMongodbReplicaSet } from "../../engines/mongodb.ts";
