@@ -3,7 +3,8 @@ import type { Store } from "holdfast";
 import type { CasDriver } from "holdfast/cas";
 import { mongodbStore } from "holdfast/mongodb";
 import { driverContract, type StoreHarness, storeContract, type TestRunner } from "holdfast/testing";
-import { MongoClient } from "mongodb6";
+import { MongoClient as Client7 } from "mongodb";
+import { MongoClient as Client6 } from "mongodb6";
 import { afterAll, describe, it } from "vitest";
 import { recordsIn } from "../../src/stores/mongodb/database.ts";
 import { MongodbDriver } from "../../src/stores/mongodb/mongodb-driver.ts";
@@ -12,10 +13,15 @@ import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 const server = (await canRunMongodb()) ? await startMongodb() : undefined;
 
 describe.skipIf(server === undefined)("mongodb", () => {
-  /** What stands for processes. All tests use the same few, as an application has one as well. */
-  const clients: MongoClient[] = [];
+  const isMongod = server?.isMongod === true;
+  /**
+   * What stands for processes. All tests use the same few, as an application has one as well. Every second one has the
+   * newer version of the driver, unless the server is too old for it, as the stand-in for MongoDB is.
+   */
+  const clients: (Client6 | Client7)[] = [];
   const clientAt = (place: number) => {
-    clients[place] ??= new MongoClient(server!.url);
+    const Client = server!.wireVersion >= 9 && place % 2 === 1 ? Client7 : Client6;
+    clients[place] ??= new Client(server!.url);
     return clients[place];
   };
 
@@ -46,7 +52,6 @@ describe.skipIf(server === undefined)("mongodb", () => {
   };
   storeContract(harness, { describe: describe.concurrent, it });
 
-  const isMongod = server?.isMongod === true;
   driverContract(
     {
       name: "the driver",

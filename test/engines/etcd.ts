@@ -1,4 +1,7 @@
-/** Real etcd members for tests: one by itself, and a cluster of three whose members can be cut off from each other. */
+/**
+ * Real etcd members for tests: one by itself, and a cluster of three whose members can be cut off from each other.
+ * `ETCD_SERVER` names another `etcd` than the one that is found.
+ */
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { type Engine, freePort, startEngine, until } from "./engine.ts";
@@ -216,6 +219,8 @@ async function statusOf(url: string): Promise<EtcdStatus> {
 }
 
 function etcdBinary(): string {
+  const named = process.env["ETCD_SERVER"];
+  if (named !== undefined) return findProgram({ name: named });
   return findProgram({ name: "etcd", packages: ["etcd-server"] });
 }
 

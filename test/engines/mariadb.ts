@@ -37,6 +37,8 @@ export async function startMariadb(settings: readonly string[] = []): Promise<Ma
       "--skip-name-resolve",
       `--socket=${join(folder, "socket")}`,
       `--pid-file=${join(folder, "pid")}`,
+      // A server of MariaDB 11 that starts clears the folder of whatever others have there.
+      `--tmpdir=${folder}`,
       `--init-file=${join(folder, "init.sql")}`,
       // A killed process loses nothing with 2, only a power cut does.
       "--innodb-flush-log-at-trx-commit=2",

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { type Collection, MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { isRunning } from "./engine.ts";
+import { isRunning, until } from "./engine.ts";
 import { canRunMongodb, type MongodbServer, startMongodb } from "./mongodb.ts";
 
 interface Versioned {
@@ -79,8 +79,12 @@ describe.skipIf(!(await canRunMongodb()))("MongoDB", () => {
 
   test("is paused and goes on", async () => {
     server.pause();
-    const answer = records.countDocuments().then(() => "answer");
-    expect(await Promise.race([answer, silence(200)])).toBe("silence");
+    let answer: Promise<string> = Promise.resolve("");
+    // A moment may pass until the last of its threads has stopped.
+    await until("it is silent", async () => {
+      answer = records.countDocuments().then(() => "answer");
+      return (await Promise.race([answer, silence(200)])) === "silence";
+    });
     server.resume();
     expect(await answer).toBe("answer");
   });

@@ -19,8 +19,8 @@
  * | keeps what it confirmed when the process is killed  | journaled writes | not the last second    | not looked at         |
  * | driver 7 of Node                                    | from 4.4 on      | no: driver 6           | yes                   |
  *
- * Nothing in the column of MongoDB was asked: there was none here to run. FerretDB would be the more complete stand-in,
- * but it reads and writes an update in two steps: of eight clients that each set version 1 where version is 0, more than
+ * Of MongoDB, what the store and the test beside this file rely on was asked of 4.2, 5.0 and 6.0; the rest of its column is what
+ * its documentation says. FerretDB would be the more complete stand-in, but it reads and writes an update in two steps: of eight clients that each set version 1 where version is 0, more than
  * one was told that it did in 199 of 200 rounds, and often all eight. With mongo-java-server it was one in 200 of 200.
  * A store that swaps records cannot be tested on the former. On the latter, a crash cannot show that a lock survives it:
  * it writes to the disk about once a second.
@@ -33,7 +33,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { MongoClient } from "mongodb6";
-import { type Engine, startEngine } from "./engine.ts";
+import { type Engine, startEngine, until } from "./engine.ts";
 import { cannotRun, findProgram, install } from "./program.ts";
 
 export interface MongodbServer extends Engine {
@@ -41,10 +41,79 @@ export interface MongodbServer extends Engine {
   readonly url: string;
   /** Whether it is MongoDB itself, with change streams, transactions and pipelines in updates. */
   readonly isMongod: boolean;
+  /** Which protocol it speaks at best: 8 is MongoDB 4.2, and 9 is 4.4. */
+  readonly wireVersion: number;
 }
 
-export async function startMongodb(): Promise<MongodbServer> {
+export function startMongodb(): Promise<MongodbServer> {
+  return startServer(async (command, { ismaster }, isMongod) => {
+    return !isMongod || ismaster === true || (await initiate(command));
+  });
+}
+
+/** Three members of MongoDB itself, which elect another primary two seconds after they hear nothing of the last. */
+export interface MongodbReplicaSet {
+  readonly members: readonly MongodbServer[];
+  /** For `mongodb`: to whoever is primary. */
+  readonly url: string;
+  /** The member that all writes go to, once there is one. */
+  primary(): Promise<MongodbServer>;
+  stop(): Promise<void>;
+}
+
+export async function startMongodbReplicaSet(): Promise<MongodbReplicaSet> {
+  const started = await Promise.allSettled([1, 2, 3].map(() => startServer(async () => true)));
+  const members = started.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  const hosts = members.map(({ port }) => `127.0.0.1:${port}`);
+  const set: MongodbReplicaSet = {
+    members,
+    url: `mongodb://${hosts.join()}/?replicaSet=${SET_NAME}`,
+    async primary() {
+      let primary: MongodbServer | undefined;
+      await until("there is a primary", async () => {
+        const claims = await Promise.all(members.map(isPrimary));
+        primary = members[claims.indexOf(true)];
+        // One that was deposed may not know it yet.
+        return claims.filter(Boolean).length === 1;
+      });
+      return primary!;
+    },
+    async stop() {
+      await Promise.all(members.map((member) => member.stop()));
+    },
+  };
+  try {
+    if (members.length !== started.length) throw new Error("Not all members of the replica set started.");
+    await admin(members[0]!.port, (command) =>
+      command({
+        replSetInitiate: {
+          _id: SET_NAME,
+          members: hosts.map((host, index) => ({ _id: index, host })),
+          settings: { electionTimeoutMillis: 2_000 },
+        },
+      }),
+    );
+    await set.primary();
+    return set;
+  } catch (error) {
+    await set.stop();
+    throw error;
+  }
+}
+
+function isPrimary({ port }: MongodbServer): Promise<boolean> {
+  const asked = admin(port, async (command) => (await command({ isMaster: 1 }))["ismaster"] === true);
+  return asked.catch(() => false);
+}
+
+type Greeting = Readonly<Record<string, unknown>>;
+
+/** Starts a server, which is ready when it answers and this holds. */
+async function startServer(
+  isServing: (command: Command, greeting: Greeting, isMongod: boolean) => Promise<boolean>,
+): Promise<MongodbServer> {
   const { program, isMongod, args } = await findServer();
+  let wireVersion = 0;
   const engine = await startEngine({
     name: "mongodb",
     program,
@@ -52,14 +121,13 @@ export async function startMongodb(): Promise<MongodbServer> {
     isReady: ({ port, pid }) =>
       admin(port, async (command) => {
         if (Number((await command({ serverStatus: 1 }))["pid"]) !== pid) return false;
-        return (
-          !isMongod ||
-          (await command({ hello: 1 }))["isWritablePrimary"] === true ||
-          (await initiate(command))
-        );
+        // By its old name: MongoDB before 4.4.2 has no `hello`.
+        const greeting = await command({ isMaster: 1 });
+        wireVersion = Number(greeting["maxWireVersion"]);
+        return isServing(command, greeting, isMongod);
       }),
   });
-  return Object.assign(engine, { url: urlOf(engine.port), isMongod });
+  return Object.assign(engine, { url: urlOf(engine.port), isMongod, wireVersion });
 }
 
 /** Whether tests against a server with MongoDB's protocol can run here. The first time it may have to be fetched. */
@@ -71,6 +139,13 @@ export async function canRunMongodb(): Promise<boolean> {
     return cannotRun("MongoDB", error as Error);
   }
 }
+
+/** Whether tests can run that take MongoDB itself. */
+export async function canRunMongod(): Promise<boolean> {
+  return (await canRunMongodb()) && (await findServer()).isMongod;
+}
+
+const SET_NAME = "holdfast";
 
 interface Found {
   readonly program: string;
@@ -90,7 +165,7 @@ function findMongod(): Promise<Found> | undefined {
   try {
     const program = findProgram({ name: named ?? "mongod" });
     const args = (folder: string, port: number) => [
-      ...["--replSet", "holdfast", "--bind_ip", "127.0.0.1", "--port", `${port}`, "--dbpath", folder],
+      ...["--replSet", SET_NAME, "--bind_ip", "127.0.0.1", "--port", `${port}`, "--dbpath", folder],
     ];
     return Promise.resolve({ program, isMongod: true, args });
   } catch (error) {
@@ -155,7 +230,7 @@ async function initiate(command: Command): Promise<false> {
 }
 
 async function admin<T>(port: number, ask: (command: Command) => Promise<T>): Promise<T> {
-  const client = new MongoClient(urlOf(port), { serverSelectionTimeoutMS: 1_000 });
+  const client = new MongoClient(urlOf(port), { serverSelectionTimeoutMS: 1_000, socketTimeoutMS: 5_000 });
   try {
     return await ask((command) => client.db("admin").command(command));
   } finally {

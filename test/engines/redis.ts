@@ -60,6 +60,11 @@ export async function startRedisServer(options: RedisServerOptions): Promise<Red
   });
 }
 
+/** The major version of Redis that a server is, or says that it is like: that of Valkey is 7. */
+export async function majorVersion(server: RedisServer): Promise<number> {
+  return Number(/^redis_version:(\d+)/m.exec(String(await server.command("INFO", "server")))?.[1]);
+}
+
 /** Whether tests against Redis can run here. */
 export function canRunRedis(): boolean {
   return canRun("Redis", redisBinary);

@@ -93,12 +93,12 @@ export class Connection {
   }
 
   async #greet(): Promise<void> {
-    const status = await this.call((options) => this.client.maintenance.status(options));
-    checkVersion(status.version);
     try {
+      const status = await this.call((options) => this.client.maintenance.status(options));
+      checkVersion(status.version);
       await this.range({ key: this.keys.swept });
     } catch (error) {
-      // There is nothing wrong with this request, so what is invalid about it is that nobody in particular makes it.
+      // There is nothing wrong with these requests, so what is invalid about one is that nobody in particular makes it.
       if (!(error instanceof HoldfastError) || !isOfClass(error.cause, "GRPCInvalidArgumentError"))
         throw error;
       throw new HoldfastError(

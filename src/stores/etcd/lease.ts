@@ -157,9 +157,13 @@ export class Lease {
       const known = await this.#connection.call((options) =>
         leaseClient.leaseTimeToLive({ ID: this.#id }, options),
       );
+      const granted = Number(known.grantedTTL);
       // Somebody's credentials may be wrong instead, for instance: then there is no such lease.
-      if (Number(known.TTL) <= 0) throw error;
-      return Number(known.grantedTTL);
+      if (!(granted > 0)) throw error;
+      if (Number(known.TTL) > 0) return granted;
+      // The reply was lost so long ago that its time is up, and etcd has not removed it yet. Another one takes its place.
+      this.end();
+      throw ended();
     }
   }
 

@@ -24,8 +24,8 @@ export interface MongodbCollection {
 /** A `ChangeStream` of the driver. */
 export interface MongodbChangeStream {
   readonly resumeToken: unknown;
-  /** Resolves to null when there was nothing yet; then the stream is open. */
-  tryNext(): Promise<Document | null>;
+  /** Called as soon as the server has opened the stream, unless the first change came along with that. */
+  once(event: "resumeTokenChanged", listener: () => void): unknown;
   next(): Promise<Document>;
   close(): Promise<void>;
 }

@@ -18,6 +18,8 @@ export class WakeStream {
   #open: OpenStream | undefined;
   /** Openings follow one another, so that the latest one knows all owners. */
   #opening: Promise<unknown> = Promise.resolve();
+  /** The end of streams that nobody needed any more. Whoever closes waits for that. */
+  #ending: Promise<unknown> = Promise.resolve();
   #retry: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -93,10 +95,11 @@ export class WakeStream {
     this.#retry.unref();
   }
 
-  async #stop(): Promise<void> {
+  #stop(): Promise<unknown> {
     const open = this.#open;
     this.#open = undefined;
-    await open?.end();
+    this.#ending = Promise.all([this.#ending, open?.end()]);
+    return this.#ending;
   }
 
   #tell(change: Document): void {
@@ -122,31 +125,39 @@ interface StreamEvents {
 class OpenStream {
   readonly #stream: MongodbChangeStream;
   readonly #events: StreamEvents;
-  #token: unknown;
+  readonly #startedAfter: unknown;
   #ended = false;
 
   constructor(records: Records, owners: readonly string[], token: unknown, events: StreamEvents) {
     this.#events = events;
-    this.#token = token;
+    this.#startedAfter = token;
     this.#stream = records.watch([{ $match: namesOneOf(owners) }, { $project: told }], {
       readPreference: "primary",
       ...(token === undefined ? {} : { resumeAfter: token }),
     });
   }
 
+  /** It moves on with the server also while there is nothing to tell, so that the server still knows it when it is needed. */
   get resumeToken(): unknown {
-    return this.#token;
+    return this.#stream.resumeToken ?? this.#startedAfter;
   }
 
-  /** Resolves when the server has opened the stream. */
+  /**
+   * Resolves when the server has opened the stream. Its first change may be long in coming, and even a `tryNext` of the
+   * driver would keep the first waiter for a second: MongoDB holds back an answer without changes for that long.
+   */
   async start(): Promise<void> {
+    const opened = new Promise<void>((resolve) => {
+      this.#stream.once("resumeTokenChanged", resolve);
+    });
+    const first = this.#next();
     try {
-      this.#take(await this.#stream.tryNext());
+      await Promise.race([opened, first]);
     } catch (error) {
       await this.end();
       throw error;
     }
-    void this.#follow();
+    void this.#follow(first);
   }
 
   async end(): Promise<void> {
@@ -155,10 +166,11 @@ class OpenStream {
     await this.#stream.close().catch(() => {});
   }
 
-  async #follow(): Promise<void> {
+  async #follow(first: Promise<void>): Promise<void> {
     try {
+      await first;
       // The driver itself opens it again after a lost connection or a failover.
-      while (!this.#ended) this.#take(await this.#stream.next());
+      while (!this.#ended) await this.#next();
     } catch {
       if (this.#ended) return;
       await this.end();
@@ -166,9 +178,9 @@ class OpenStream {
     }
   }
 
-  #take(change: Document | null): void {
-    this.#token = this.#stream.resumeToken ?? this.#token;
-    if (change !== null && !this.#ended) this.#events.onChange(change);
+  async #next(): Promise<void> {
+    const change = await this.#stream.next();
+    if (!this.#ended) this.#events.onChange(change);
   }
 }
 

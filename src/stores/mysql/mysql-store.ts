@@ -28,7 +28,7 @@ export interface MysqlStoreOptions extends CasStoreOptions {
 const MIB = 1_048_576;
 
 /**
- * A store in MySQL 8.0.4 or newer, or MariaDB 10.6 or newer, through the `mysql2/promise` pool that you have. Its table is made
+ * A store in MySQL 8.0.33 or newer, or MariaDB 10.6 or newer, through the `mysql2/promise` pool that you have. Its table is made
  * by `migrateMysql`.
  *
  * @example

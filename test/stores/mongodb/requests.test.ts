@@ -16,9 +16,17 @@ import { failure } from "../failure.ts";
 describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
   let server: MongodbServer;
   let databases = 0;
+  let timeCommand: string;
 
   beforeAll(async () => {
     server = await startMongodb();
+    const client = new MongoClient(server.url);
+    const asked = client.db().command({ hello: 1 });
+    timeCommand = await asked.then(
+      () => "hello",
+      () => "isMaster",
+    );
+    await client.close();
   }, 60_000);
   afterAll(() => server?.stop());
 
@@ -38,8 +46,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     return { client, database: client.db(name), store, events };
   }
 
-  const timeCommand = () => (server.isMongod ? "hello" : "isMaster");
-  const oneRoundTrip = (changes: number) => [[timeCommand(), `update ${changes}`], "done", "done"];
+  const oneRoundTrip = (changes: number) => [[timeCommand, `update ${changes}`], "done", "done"];
   /** Those that were under way together are in no order. */
   const sorted = (events: readonly string[]) => [[...events.slice(0, 2)].sort(), ...events.slice(2)];
 
@@ -78,7 +85,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     const answers = await Promise.all(keys.map((key) => store.acquire(request(key))));
     expect(new Set(answers.map(({ state }) => state))).toEqual(new Set(["refused"]));
     // The insert that met another record, a look at it, and the comparison that the refusal rests upon.
-    expect(events.filter((event) => event !== "done" && event !== timeCommand())).toEqual([
+    expect(events.filter((event) => event !== "done" && event !== timeCommand)).toEqual([
       "update 10",
       "find",
       "update 10",
@@ -174,7 +181,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
   });
 
   test("a store sweeps by itself what it has left", async (context) => {
-    const { store, database } = open(context, { flightMs: 100, keepIdleMs: 101 });
+    const { store, database } = open(context, { flightMs: 1_000, keepIdleMs: 1_001 });
     await store.acquire(request("short"));
     await store.release([{ key: "short", id: "short", token: "token" }]);
     const records = database.collection<{ _id: string }>("holdfast");
@@ -195,6 +202,22 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     expect(results).toEqual([{ state: "conflict", current: undefined }]);
     expect((await driver.read(["gone"])).records).toEqual([undefined]);
     await client.close();
+  });
+
+  test("a waiter is heard as soon as the server has opened the change stream", async (context) => {
+    if (!server.isMongod) return context.skip("It has no change streams.");
+    const { store, events, client } = open(context);
+    await store.acquire(request("key"));
+    // MongoDB answers this one after a second without changes.
+    const answered: string[] = [];
+    client.on("commandSucceeded", ({ commandName }) => answered.push(commandName));
+    const unsubscribe = store.onGrant("waiter", () => {});
+    const waiter = { ...request("key"), id: "waiter", owner: "waiter", wait: true };
+    expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
+    expect(answered).toContain("aggregate");
+    expect(answered).not.toContain("getMore");
+    await until("the stream is followed", async () => events.includes("getMore"));
+    unsubscribe();
   });
 
   test("listing goes by prefix, page by page", async (context) => {

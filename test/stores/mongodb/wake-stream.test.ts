@@ -29,7 +29,10 @@ class FedStream {
   readonly options: Document;
   resumeToken: unknown = "token 0";
   closed = false;
+  /** What its end has to wait for. */
+  closing: Promise<void> | undefined;
   readonly #refusal: Error | undefined;
+  #opened = () => {};
   #take: { resolve(change: Document): void; reject(error: Error): void } | undefined;
   #fed = 0;
 
@@ -39,20 +42,22 @@ class FedStream {
     this.options = options;
   }
 
-  async tryNext(): Promise<null> {
-    if (this.#refusal !== undefined) throw this.#refusal;
-    return null;
+  once(_event: "resumeTokenChanged", listener: () => void): void {
+    this.#opened = listener;
   }
 
   next(): Promise<Document> {
     return new Promise((resolve, reject) => {
       this.#take = { resolve, reject };
+      if (this.#refusal === undefined) this.#opened();
+      else reject(this.#refusal);
     });
   }
 
   async close(): Promise<void> {
     this.closed = true;
     this.#take?.reject(new Error("closed"));
+    await this.closing;
   }
 
   async feed(change: Document): Promise<void> {
@@ -149,6 +154,25 @@ describe("mongodb: the stream of wakes", () => {
     await streams.last.feed(updated("a", ["me", "1"]));
     expect(told).toEqual(["a 1"]);
     await wakes.close();
+  });
+
+  test("is closed once the server has been told, also where the last owner has left before", async () => {
+    const streams = new Streams();
+    const wakes = new WakeStream(streams.records);
+    const leave = await listenTo(wakes, "me").ended;
+    let told = () => {};
+    streams.last.closing = new Promise((resolve) => {
+      told = resolve;
+    });
+    leave();
+    let closed = false;
+    const closing = wakes.close().then(() => {
+      closed = true;
+    });
+    await new Promise(setImmediate);
+    expect(closed).toBe(false);
+    told();
+    await closing;
   });
 
   test("asks the server for what names one of its owners, and nothing else", () => {

@@ -65,7 +65,7 @@ describe("mysql: options", () => {
   });
 
   test.each([
-    "8.0.4",
+    "8.0.33",
     "8.0.36",
     "8.4.2",
     "9.7.4-2",
@@ -74,10 +74,16 @@ describe("mysql: options", () => {
     "11.4.2-MariaDB",
   ])("%s is new enough", (version) => expect(() => checkVersion(version)).not.toThrow());
 
-  test.each(["5.7.44-log", "8.0.3", "10.5.28-MariaDB", "5.5.68-MariaDB", "something else"])(
-    "%s is too old",
-    (version) =>
-      expect(() => checkVersion(version)).toThrow(expect.objectContaining({ code: "UNSUPPORTED" })),
+  test.each([
+    "5.7.44-log",
+    "8.0.3",
+    "8.0.15",
+    "8.0.32",
+    "10.5.28-MariaDB",
+    "5.5.68-MariaDB",
+    "something else",
+  ])("%s is too old", (version) =>
+    expect(() => checkVersion(version)).toThrow(expect.objectContaining({ code: "UNSUPPORTED" })),
   );
 });
 

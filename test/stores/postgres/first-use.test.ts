@@ -56,6 +56,8 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     makePlace: (name) => `create schema ${name}`,
     dropRoutine: (table) => `drop function ${tableNames(table).swapSignature}`,
     makeUser: (name, table, rights) => [
+      // Before version 15 everybody may create tables there.
+      "revoke create on schema public from public",
       `create role ${name} login`,
       `grant ${rights === "reading" ? "select" : "select, insert, update, delete"} on ${table} to ${name}`,
     ],
