@@ -13,6 +13,7 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
+import { UNTRACKED } from "./agenda.ts";
 import {
   closedError,
   notHeldError,
@@ -27,7 +28,7 @@ import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
 import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
-import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
+import type { Heartbeat } from "./heartbeat.ts";
 import { Lease } from "./lease.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
@@ -96,10 +97,11 @@ export class LiveClaim {
   fence = 0n;
   /** When something is due next. */
   dueMs = NEVER;
-  /** When the heartbeat looks at this claim next, no later than it is due; the order of its heap. */
+  /** When the heartbeat looks at this claim next, no later than it is due. */
   wakeMs = NEVER;
-  /** The place in the heartbeat's heap. */
+  /** The place in the heartbeat's agenda. */
   slot = UNTRACKED;
+  isFar = false;
   /** The place in the heartbeat's index of waiting claims. */
   idHash = 0;
   idNext: this | undefined = undefined;
