@@ -2,16 +2,16 @@
  * The one loop of a client: it keeps all of the client's claims alive and notices when their time is up.
  *
  * Every claim has one next moment at which something is due: a heartbeat, the end of a wait, the deadline of a lease,
- * a retry. They stand in one heap behind one timer, so a hundred thousand leases cost one timer, and those due about
+ * a retry. They stand in one agenda behind one timer, so a hundred thousand leases cost one timer, and those due about
  * now travel in one call.
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
+import { Agenda, UNTRACKED } from "./agenda.ts";
 import { idInUseError, unavailableError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { HoldfastError } from "./errors.ts";
-import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings, HoldfastWarning } from "./options.ts";
@@ -20,9 +20,6 @@ import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
-
-/** The slot of a claim that is not in the heap. */
-export const UNTRACKED = -1;
 
 /** The most claims in one call, so that no single request blocks the store or grows without bound. */
 const MAX_BATCH = 1_000;
@@ -43,7 +40,7 @@ export class Heartbeat {
   readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
   readonly report: Report;
   readonly stats: LocksStats;
-  readonly #claims: LiveClaim[] = [];
+  readonly #claims = new Agenda<LiveClaim>();
   /** The claims that wait in a queue: grants are pushed for these. */
   readonly #waiting = new IdIndex<LiveClaim>();
   /** Claims that a grant was pushed for before anything was known of their waiting, by name. */
@@ -75,26 +72,14 @@ export class Heartbeat {
     this.#unsubscribe = store.onGrant(this.owner, (refs) => this.#onGrant(refs));
   }
 
-  /**
-   * Takes a claim in, or takes note that its `dueMs` has changed. A claim that became due later stays where it is, and
-   * is put right when its turn comes: most are renewed or released before that.
-   */
+  /** Takes a claim in, or takes note that its `dueMs` has changed. */
   schedule(claim: LiveClaim): void {
-    if (claim.slot === UNTRACKED) {
-      claim.wakeMs = claim.dueMs;
-      heapInsert(this.#claims, claim, byWake);
-      this.#arm();
-    } else if (claim.dueMs < claim.wakeMs) {
-      claim.wakeMs = claim.dueMs;
-      heapUpdate(this.#claims, claim, byWake);
-      this.#arm();
-    }
+    if (this.#claims.plan(claim)) this.#arm();
   }
 
   untrack(claim: LiveClaim): void {
-    heapRemove(this.#claims, claim, byWake);
-    claim.slot = UNTRACKED;
-    if (this.#claims.length === 0) this.#idle?.resolve();
+    this.#claims.remove(claim);
+    if (this.#claims.isEmpty) this.#idle?.resolve();
   }
 
   /** Reserves an id that the caller chose: two open claims of one id on one key would be one claim in the store. */
@@ -130,7 +115,7 @@ export class Heartbeat {
    */
   wake(): number {
     const nowMs = this.clock.monotonicMs();
-    const next = this.#claims[0];
+    const { next } = this.#claims;
     if (next !== undefined && next.wakeMs <= nowMs) this.#run(nowMs);
     return nowMs;
   }
@@ -179,7 +164,7 @@ export class Heartbeat {
 
   async #close(): Promise<void> {
     await this.#grace();
-    await Promise.all([...this.#claims].map((claim) => this.#shutDown(claim)));
+    await Promise.all(this.#claims.all().map((claim) => this.#shutDown(claim)));
     await this.#drain();
     this.#unsubscribe();
     this.#timer?.cancel();
@@ -189,7 +174,7 @@ export class Heartbeat {
   }
 
   async #grace(): Promise<void> {
-    while (this.#claims.length > 0) {
+    while (!this.#claims.isEmpty) {
       const leftMs = this.#graceUntilMs - this.clock.monotonicMs();
       if (leftMs <= 0) return;
       this.#idle = deferred();
@@ -303,18 +288,15 @@ export class Heartbeat {
 
   #run(nowMs: number): void {
     const renewals: LiveClaim[] = [];
-    // The heap is read anew each time: an abort listener of the application may have acquired or released anything.
-    for (let next = this.#claims[0]; next !== undefined; next = this.#claims[0]) {
+    // The agenda is read anew each time: an abort listener of the application may have acquired or released anything.
+    for (let next = this.#claims.next; next !== undefined; next = this.#claims.next) {
       if (next.wakeMs - next.earlyMs > nowMs) break;
       if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") {
         renewals.push(next);
         // Out of the way of this loop; sending the renewal makes it due again.
         next.dueMs = Number.POSITIVE_INFINITY;
       }
-      if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) {
-        next.wakeMs = next.dueMs;
-        heapUpdate(this.#claims, next, byWake);
-      }
+      if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) this.#claims.postpone(next);
     }
     this.renew(
       renewals.filter((claim) => claim.alive),
@@ -323,7 +305,7 @@ export class Heartbeat {
   }
 
   #arm(): void {
-    const next = this.#claims[0];
+    const { next } = this.#claims;
     if (next === undefined || next.wakeMs >= this.#timerAtMs) return;
     this.#timer?.cancel();
     const nowMs = this.clock.monotonicMs();
@@ -350,11 +332,3 @@ function batches<T>(items: readonly T[]): readonly (readonly T[])[] {
 function claimName(ref: ClaimRef): string {
   return `${ref.id}\n${ref.key}`;
 }
-
-const byWake: HeapOrder<LiveClaim> = {
-  before: (a, b) => a.wakeMs < b.wakeMs,
-  slotOf: (claim) => claim.slot,
-  setSlot: (claim, slot) => {
-    claim.slot = slot;
-  },
-};

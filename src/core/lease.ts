@@ -26,7 +26,6 @@ export class Lease implements AsyncDisposable {
   constructor(claim: LiveClaim) {
     this.key = claim.request.key;
     this.#claim = claim;
-    claim.handOutTo(this);
   }
 
   /** The claim's id. Changes when a lost lease was won again (`reacquire`). */

@@ -13,6 +13,7 @@
  * - A claim whose end has begun sends nothing but its release. An answer that comes too late, saying that the store
  *   gave it the claim after all, is answered with another release.
  */
+import { UNTRACKED } from "./agenda.ts";
 import {
   closedError,
   notHeldError,
@@ -27,7 +28,8 @@ import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
 import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
-import { type Heartbeat, UNTRACKED } from "./heartbeat.ts";
+import type { Heartbeat } from "./heartbeat.ts";
+import { Lease } from "./lease.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
@@ -44,8 +46,8 @@ import { acquireFrom, isSound, releaseFrom } from "./store-calls.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
-/** What an acquire comes to: held, or not because somebody else has it. */
-export type Verdict = "held" | "contended";
+/** What a try comes to: a lease, or none because somebody else has it. */
+export type Verdict = Lease | "contended";
 
 /** The state of a lease at one moment, as `lease.watch` tells it. */
 export interface LeaseState {
@@ -76,9 +78,11 @@ const NEVER = Number.POSITIVE_INFINITY;
 /** Stands for a lease that the registry at the end of this file watches. */
 const WATCHED = Symbol("watched");
 
-/** Whoever awaits `start`, until there is a lease. */
+/** Whoever awaits a lease, until there is one. */
 interface Caller extends Omit<Deferred<Verdict>, "promise"> {
   readonly waitMs: number;
+  /** Whether contention is an answer and not an error. */
+  readonly isTry: boolean;
 }
 
 /** The one goodbye to the store. */
@@ -93,10 +97,11 @@ export class LiveClaim {
   fence = 0n;
   /** When something is due next. */
   dueMs = NEVER;
-  /** When the heartbeat looks at this claim next, no later than it is due; the order of its heap. */
+  /** When the heartbeat looks at this claim next, no later than it is due. */
   wakeMs = NEVER;
-  /** The place in the heartbeat's heap. */
+  /** The place in the heartbeat's agenda. */
   slot = UNTRACKED;
+  isFar = false;
   /** The place in the heartbeat's index of waiting claims. */
   idHash = 0;
   idNext: this | undefined = undefined;
@@ -170,22 +175,30 @@ export class LiveClaim {
 
   // What the application asks for, through Lock and Lease.
 
-  /** Asks the store, and waits in its queue for up to `waitMs` if the request says so. */
-  start(waitMs: number): Promise<Verdict> {
+  /** Asks the store for what is free at once. */
+  tryAcquire(): Promise<Verdict> {
+    return this.#start(0, true);
+  }
+
+  /** Asks the store, and waits in its queue for up to `waitMs` if the request says so. Rejects when that is over. */
+  acquire(waitMs: number): Promise<Lease> {
+    return this.#start(waitMs, false) as Promise<Lease>;
+  }
+
+  #start(waitMs: number, isTry: boolean): Promise<Verdict> {
     const nowMs = this.#now();
     if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
     if (this.request.wait) this.#giveUpMs = nowMs + waitMs;
-    const verdict = new Promise<Verdict>((resolve, reject) => {
-      this.#caller = { resolve, reject, waitMs };
-      this.#ask(nowMs);
-    });
+    const { promise, resolve, reject } = deferred<Verdict>();
+    this.#caller = { resolve, reject, waitMs, isTry };
+    this.#ask(nowMs);
     this.#heartbeat.report.asked(this, waitMs, false);
-    return verdict;
+    return promise;
   }
 
   /**
-   * Gives up asking or waiting; `start` rejects with the reason once the claim is gone, or at once when it is to stay where it
+   * Gives up asking or waiting; the acquire rejects with the reason once the claim is gone, or at once when it is to stay where it
    * is. Too late once held.
    */
   cancel(reason: unknown, detach: boolean): void {
@@ -209,14 +222,6 @@ export class LiveClaim {
     this.#end();
     if (wasHeld) this.#heartbeat.report.detached(this);
     else this.#heartbeat.report.cancelled(this, "detached", this.#everHeld);
-  }
-
-  /**
-   * The lease that the application has of this claim. From the first heartbeat on it is only watched, and ends the
-   * claim when it is garbage-collected. Watching is dear, and most leases are released before a heartbeat is due.
-   */
-  handOutTo(lease: object): void {
-    if (this.#phase !== "ended") this.#lease = lease;
   }
 
   get held(): boolean {
@@ -505,7 +510,8 @@ export class LiveClaim {
     if (this.#attempts > 1) this.#heartbeat.discard(this.request);
     this.#end();
     if (reason === "contended") {
-      this.#caller?.resolve("contended");
+      if (this.#caller?.isTry) this.#caller.resolve("contended");
+      else this.#caller?.reject(new AcquireTimeoutError(key, this.#caller.waitMs));
       this.#heartbeat.report.contended(this);
     } else this.#reject(refusalError(reason, key, id));
   }
@@ -563,8 +569,18 @@ export class LiveClaim {
     this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
-    this.#caller?.resolve("held");
+    if (this.#caller !== undefined) this.#handOut(this.#caller);
+  }
+
+  /**
+   * Gives the application its lease. From the first heartbeat on that is only watched, and ends the claim when it is
+   * garbage-collected. Watching is dear, and most leases are released before a heartbeat is due.
+   */
+  #handOut(caller: Caller): void {
+    const lease = new Lease(this);
+    this.#lease = lease;
     this.#caller = undefined;
+    caller.resolve(lease);
   }
 
   #hold(sentMs: number, nowMs: number, fence: bigint, provenUntilMs: number): void {

@@ -1,9 +1,9 @@
 import { closedError } from "./claim-errors.ts";
 import { newClaimIds } from "./claim-ids.ts";
-import { AcquireTimeoutError, HoldfastError } from "./errors.ts";
+import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
-import { Lease } from "./lease.ts";
-import { LiveClaim, type Verdict } from "./live-claim.ts";
+import type { Lease } from "./lease.ts";
+import { LiveClaim } from "./live-claim.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
@@ -61,6 +61,8 @@ export interface RwLock {
 /** Reasons for which a lock was not acquired, besides trouble. */
 type Miss = "contended" | "unavailable";
 
+const noOptions = {};
+
 /** The one implementation: mutexes, readers, writers and semaphores differ in weight and limit alone. */
 export class KeyLock implements Lock, Semaphore {
   readonly key: string;
@@ -100,15 +102,16 @@ export class KeyLock implements Lock, Semaphore {
     return typeof lease === "string" ? null : lease;
   }
 
-  async acquire(options: AcquireOptions & PermitOptions = {}): Promise<Lease> {
-    const waitMs = options.waitMs ?? Number.POSITIVE_INFINITY;
-    const claim = this.#newClaim(options, waitMs);
-    const { signal } = options;
-    const verdict = await (signal === undefined
-      ? claim.start(waitMs)
-      : startCancellable(claim, waitMs, signal, options.detachOnAbort));
-    if (verdict === "contended") throw new AcquireTimeoutError(this.key, waitMs);
-    return new Lease(claim);
+  /** Not an async function, whose promise and place to go on at would be a seventh of the garbage of a lock cycle. */
+  acquire(options: AcquireOptions & PermitOptions = noOptions): Promise<Lease> {
+    try {
+      const { waitMs = Number.POSITIVE_INFINITY, signal } = options;
+      const claim = this.#newClaim(options, waitMs);
+      if (signal === undefined) return claim.acquire(waitMs);
+      return cancellable(claim, signal, () => claim.acquire(waitMs), options.detachOnAbort);
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   async tryRun<T>(
@@ -136,8 +139,9 @@ export class KeyLock implements Lock, Semaphore {
     const claim = this.#newClaim(options, 0);
     const { signal } = options;
     try {
-      const verdict = await (signal === undefined ? claim.start(0) : startCancellable(claim, 0, signal));
-      return verdict === "contended" ? verdict : new Lease(claim);
+      return await (signal === undefined
+        ? claim.tryAcquire()
+        : cancellable(claim, signal, () => claim.tryAcquire()));
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
       this.#heartbeat.stats.skipped++;
@@ -193,16 +197,16 @@ export async function runAndRelease<L extends AsyncDisposable, T>(
   }
 }
 
-async function startCancellable(
+async function cancellable<T>(
   claim: LiveClaim,
-  waitMs: number,
   signal: AbortSignal,
+  start: () => Promise<T>,
   detach = false,
-): Promise<Verdict> {
+): Promise<T> {
   const cancel = () => claim.cancel(signal.reason, detach);
   signal.addEventListener("abort", cancel, { once: true });
   try {
-    return await claim.start(waitMs);
+    return await start();
   } finally {
     signal.removeEventListener("abort", cancel);
   }

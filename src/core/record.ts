@@ -100,7 +100,7 @@ export interface Turn {
   /** A number of the store's that grows with time, and keeps fences growing where the record itself was lost. */
   readonly stamp: bigint;
   /** Collects the claims that were granted, the asking one included, for their owners to be told afterwards. */
-  readonly granted: RecordClaim[];
+  readonly granted: { push(claim: RecordClaim): unknown };
 }
 
 /** Whether the record has no claim left, so that its key need not be kept. */

@@ -19,6 +19,7 @@ import {
   emptyRecord,
   isIdle,
   type LockRecord,
+  type RecordClaim,
   release,
   renew,
   type Turn,
@@ -81,13 +82,14 @@ export function writtenBackend(machine: Machine): Backend {
     const record = text === undefined ? emptyRecord() : decodeRecord(text, key);
     const wallUs = BigInt(Math.floor(machine.clock.wallMs() * 1_000));
     const stamp = wallUs > highWater ? wallUs : highWater + 1n;
-    const turn: Turn = { nowMs: nowMs(), expiredMs: nowMs(), stamp, granted: [] };
+    const granted: RecordClaim[] = [];
+    const turn: Turn = { nowMs: nowMs(), expiredMs: nowMs(), stamp, granted };
     const answer = change(record, turn);
     if (record.fence > highWater) highWater = record.fence;
     if (isIdle(record)) texts.delete(key);
     else texts.set(key, encodeRecord(record));
     // Whoever asked with the claim's own token learns of the grant from the answer.
-    for (const claim of turn.granted) {
+    for (const claim of granted) {
       if (claim.token !== asked.token) listeners.get(claim.owner)?.([{ key, id: claim.id }]);
     }
     return answer;

@@ -10,6 +10,7 @@ import {
   HoldfastError,
   isIdle,
   type LockRecord,
+  type RecordClaim,
   type RenewAnswer,
   type RenewRef,
   release,
@@ -108,7 +109,8 @@ function applyAll(
   const { lowMs, highMs, stamp = BigInt(highMs) * 1_000n } = bounds;
   const kept = options.keeping?.begin(key, record, highMs);
   const dropped = expiredClaims(record, lowMs);
-  const turn: Turn = { nowMs: highMs, expiredMs: lowMs, stamp, granted: [] };
+  const granted: RecordClaim[] = [];
+  const turn: Turn = { nowMs: highMs, expiredMs: lowMs, stamp, granted };
   const wakes: Wake[] = [];
   let leftBytes = roomBytes;
   const outcomes = operations.map((operation): Outcome => {
@@ -120,10 +122,10 @@ function applyAll(
     }
     const answer = apply(record, asked, options.maxWaiters, turn);
     const answeredId = toldByAnswer(asked, answer);
-    for (const { id, owner, fence } of turn.granted) {
+    for (const { id, owner, fence } of granted) {
       if (id !== answeredId && owner !== "" && !options.isLocal(owner)) wakes.push({ owner, id, fence });
     }
-    turn.granted.length = 0;
+    granted.length = 0;
     return kept === undefined
       ? { operation, answer }
       : { operation, answer, keeper: kept.keep(asked, answer) };

@@ -23,7 +23,6 @@ import {
   type LookPage,
   type LookQuery,
   type QuorumMember,
-  type RecordClaim,
   type RenewAnswer,
   type RenewRef,
   release,
@@ -34,6 +33,7 @@ import {
   type Unsubscribe,
 } from "../../core/index.ts";
 import { Entries, type Entry, type Place } from "./entries.ts";
+import { GrantList } from "./grant-list.ts";
 
 export interface MemoryStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
@@ -92,7 +92,8 @@ class MemoryStore implements QuorumMember {
   readonly #listeners = new Map<string, Listener>();
   #lastStamp = 0;
   /** The present turn. There is only ever one, so it is made once. */
-  readonly #turn = { nowMs: 0, expiredMs: 0, stamp: 0n, granted: [] as RecordClaim[] };
+  readonly #granted = new GrantList();
+  readonly #turn = { nowMs: 0, expiredMs: 0, stamp: 0n, granted: this.#granted };
   /** Who has something to be told at the end of the current turn of the event loop. */
   #toTell: Listener[] = [];
   readonly #tell = () => {
@@ -199,14 +200,13 @@ class MemoryStore implements QuorumMember {
   #release(refs: readonly ClaimRef[]): readonly boolean[] {
     for (const ref of refs) checkRenewRef(ref);
     const turn = this.#nextTurn();
-    const released: boolean[] = [];
-    for (const ref of refs) {
+    return refs.map((ref) => {
       const entry = this.#entries.find(ref.key);
-      const removed = entry !== undefined && release(entry.record, ref, turn);
-      released.push(removed);
-      if (entry !== undefined) this.#finish(entry, turn, removed ? ref.id : undefined);
-    }
-    return released;
+      if (entry === undefined) return false;
+      const removed = release(entry.record, ref, turn);
+      this.#finish(entry, turn, removed ? ref.id : undefined);
+      return removed;
+    });
   }
 
   #nextTurn(): Turn {
@@ -249,12 +249,12 @@ class MemoryStore implements QuorumMember {
    */
   #finish(entry: Entry, turn: Turn, answeredId: string | undefined): void {
     if (isIdle(entry.record)) this.#drop(entry, turn);
-    if (turn.granted.length === 0) return;
-    for (const claim of turn.granted) {
-      if (claim.id === answeredId) continue;
-      this.#push(claim.owner, { key: entry.id, id: claim.id, fence: claim.fence });
+    const granted = this.#granted;
+    for (let nth = 0; nth < granted.size; nth++) {
+      const { id, owner, fence } = granted.at(nth);
+      if (id !== answeredId) this.#push(owner, { key: entry.id, id, fence });
     }
-    turn.granted.length = 0;
+    granted.clear();
   }
 
   #drop(entry: Entry, turn: Turn): void {

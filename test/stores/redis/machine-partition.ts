@@ -70,11 +70,12 @@ export class MachinePartition {
     this.#records.set(key, record);
     const high = mark > this.#high ? mark : this.#high;
     const stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
-    const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted: [] };
+    const granted: RecordClaim[] = [];
+    const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted };
     // Whoever asks by this token has the answer to know it from.
     const { token } = operation.does === "acquire" ? operation.request : operation.ref;
-    const tell = (granted: readonly RecordClaim[]) => {
-      for (const claim of granted) {
+    const tell = (claims: readonly RecordClaim[]) => {
+      for (const claim of claims) {
         if (claim.token !== token) {
           grants.push({ key, id: claim.id, owner: claim.owner, fence: claim.fence });
         }
@@ -83,9 +84,9 @@ export class MachinePartition {
     // Every operation begins with this. By itself, it shows claims as they were granted, before somebody else takes
     // them over in the same operation.
     settle(record, turn);
-    tell(turn.granted.splice(0));
+    tell(granted.splice(0));
     const answer = ask(record, operation, turn);
-    tell(turn.granted);
+    tell(granted);
     if (record.fence > this.#high) this.#high = record.fence;
     if (isIdle(record)) this.#records.delete(key);
     return answer;
