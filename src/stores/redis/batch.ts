@@ -3,7 +3,8 @@ import { createHash } from "node:crypto";
 import type { GrantRef } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { foreignKey, mapError, replyCode } from "./errors.ts";
-import { nextCall, replyTo } from "./numbered-call.ts";
+import { nextCall, textReplyTo } from "./numbered-call.ts";
+import { Reply } from "./reply.ts";
 import { SCRIPT } from "./script.ts";
 
 const { byteLength } = Buffer;
@@ -18,8 +19,9 @@ export const TRY = "5";
 interface Operation {
   readonly verb: string;
   readonly key: string;
-  /** The claim's id and token, as {@link nameOf} puts them. */
-  readonly name: string;
+  readonly id: string;
+  /** Empty where whatever token the claim has will do. */
+  readonly token: string;
   /** What else the verb needs, such as the terms of an acquire. What most of a batch have in common is sent once. */
   readonly asks: string | undefined;
   readonly read: (reply: Reply) => unknown;
@@ -27,59 +29,17 @@ interface Operation {
   readonly reject: (error: unknown) => void;
 }
 
-/** The first word of what an operation came to that failed by itself. */
-const FAILED = -1;
-
-/** The list that the script replies, from which each operation reads its own. The number of the call comes before. */
-export class Reply {
-  readonly #words: readonly unknown[];
-  #next = 1;
-
-  constructor(words: readonly unknown[]) {
-    this.#words = words;
-  }
-
-  get ended(): boolean {
-    return this.#next >= this.#words.length;
-  }
-
-  /** Whether what follows is the failure of one operation alone. */
-  get fails(): boolean {
-    return Number(this.#words[this.#next]) === FAILED;
-  }
-
-  next(): unknown {
-    return this.#words[this.#next++];
-  }
-
-  // A client can be set to hand numbers out as text.
-
-  number(): number {
-    return Number(this.next());
-  }
-
-  text(): string {
-    return String(this.next());
-  }
-
-  fence(): bigint {
-    return BigInt(this.next() as number | string);
-  }
-}
-
-/** Neither part can contain a line break. */
-export function nameOf(id: string, token: string | undefined): string {
-  return `${id}\n${token ?? ""}`;
-}
-
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
 const MAX_BATCH = 200;
 
-/** From twice this many on, two calls are made of them: the server works on one while this process does on the other. */
-const MIN_BATCH = 16;
+/** From this many on, two calls are made of them: the server works on one while this process does on the other. */
+const FIRST_HALVED = 32;
 
-/** What stands between the partition and the name of a lock. The script knows its length. */
+/** What stands between the partition and the name of a lock. */
 export const LOCK = ":lock:";
+
+/** As many as a fence can have: it is a whole number that Lua knows exactly. */
+const MARK_DIGITS = 16;
 
 const SHA = createHash("sha1").update(SCRIPT).digest("hex");
 
@@ -97,26 +57,32 @@ export interface BatchOptions {
 
 export class Batch {
   readonly #options: BatchOptions;
+  readonly #fenceKey: string;
   #pending: Operation[] = [];
   /** How many calls the server has not answered yet. */
   #flights = 0;
   /** The highest fence that this client has seen of the partition. */
-  #mark = 0n;
+  #mark = 0;
+  /** The owners at the latest call, and what the script was told of this store with them. */
+  #owners = "";
+  #settings = "";
 
   constructor(options: BatchOptions) {
     this.#options = options;
+    this.#fenceKey = `${options.partition}:fence`;
   }
 
   ask<T>(
     verb: string,
     key: string,
-    name: string,
+    id: string,
+    token: string,
     asks: string | undefined,
     read: (reply: Reply) => T,
   ): Promise<T> {
     return new Promise((resolve, reject) => {
       if (this.#pending.length === 0) this.#flushSoon();
-      this.#pending.push({ verb, key, name, asks, read, resolve, reject });
+      this.#pending.push({ verb, key, id, token, asks, read, resolve, reject });
     });
   }
 
@@ -133,43 +99,64 @@ export class Batch {
    * Takes note of a fence. It goes with every call from now on, so that a server that was promoted without the last
    * writes, and whose clock is behind, gives out none that is lower.
    */
-  saw(fence: bigint): void {
+  saw(fence: number): void {
     if (fence > this.#mark) this.#mark = fence;
   }
 
+  /**
+   * Many operations go in two halves. With a call under way, though, the server has something to work on already: what is asked for
+   * meanwhile is the other half, and smaller parts would only cost both sides more calls.
+   */
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
-    const size = Math.min(MAX_BATCH, Math.max(MIN_BATCH, Math.ceil(pending.length / 2)));
-    if (pending.length < 2 * MIN_BATCH) void this.#send(pending);
-    else
-      for (let from = 0; from < pending.length; from += size)
-        void this.#send(pending.slice(from, from + size));
+    const isHalved = this.#flights === 0 && pending.length >= FIRST_HALVED;
+    const size = Math.min(MAX_BATCH, isHalved ? Math.ceil(pending.length / 2) : pending.length);
+    for (let from = 0; from < pending.length; from += size) {
+      this.#send(size === pending.length ? pending : pending.slice(from, from + size));
+    }
   };
 
-  async #send(batch: readonly Operation[]): Promise<void> {
+  #send(batch: readonly Operation[]): void {
     this.#flights++;
+    const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
+    const words = this.#words(batch, stamp);
+    this.#call(words).then(
+      (reply) => {
+        this.#flights--;
+        this.#answer(batch, stamp, reply);
+      },
+      (error: unknown) => {
+        this.#flights--;
+        this.#fail(batch, error);
+      },
+    );
+  }
+
+  #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {
     try {
-      const number = nextCall();
-      const words = this.#words(batch, number);
-      const { connection, partition } = this.#options;
-      const reply = new Reply(replyTo(number, await this.#call(words), connection, `${partition}:fence`));
+      const { connection } = this.#options;
+      const text = textReplyTo(stamp, answered, connection, this.#fenceKey);
+      const reply = new Reply(text, stamp.length + 1);
       for (const operation of batch) this.#settle(operation, reply);
+      this.saw(reply.highestFence);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
         this.#options.onGranted(reply.text(), { key, id: reply.text(), fence: reply.fence() });
       }
     } catch (error) {
-      const mapped = mapError(error);
-      for (const operation of batch) operation.reject(mapped);
-    } finally {
-      this.#flights--;
+      this.#fail(batch, error);
     }
+  }
+
+  #fail(batch: readonly Operation[], error: unknown): void {
+    const mapped = mapError(error);
+    for (const operation of batch) operation.reject(mapped);
   }
 
   #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
     if (reply.fails) {
-      reply.next();
+      reply.text();
       reject(foreignKey(this.#options.partition, key, reply.text()));
     } else {
       resolve(read(reply) as never);
@@ -177,36 +164,50 @@ export class Batch {
   }
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */
-  #words(batch: readonly Operation[], number: string): string[] {
-    const { partition, channelPrefix, maxWaiters } = this.#options;
+  #words(batch: readonly Operation[], stamp: string): string[] {
     const asked = new Places();
     // Joined at once: a text that grows piece by piece is put together again, at a multiple of the cost, to be sent.
     const pieces: string[] = [];
-    for (const { verb, key, name, asks } of batch) {
+    for (const { verb, key, id, token, asks } of batch) {
       const place = asks === undefined ? NOWHERE : asked.of(asks);
-      pieces.push(verb, place, twoCharacters(byteLength(key)), twoCharacters(byteLength(name)), key, name);
+      const nameBytes = byteLength(id) + byteLength(token) + 2;
+      pieces.push(
+        verb,
+        place,
+        twoCharacters(byteLength(key)),
+        twoCharacters(nameBytes),
+        key,
+        id,
+        "\n",
+        token,
+        "\n",
+      );
     }
-    const owners = this.#options.owners();
-    const where = ["1", `${partition}:fence`];
-    const fixed = [owners, String(maxWaiters), partition, channelPrefix, String(this.#mark), number];
-    return [...where, ...fixed, pieces.join(""), ...asked.texts];
+    return ["1", this.#fenceKey, this.#settingsText(), stamp, pieces.join(""), ...asked.texts];
   }
 
-  async #call(words: readonly string[]): Promise<unknown> {
+  #settingsText(): string {
+    const { maxWaiters, channelPrefix } = this.#options;
+    const owners = this.#options.owners();
+    if (owners !== this.#owners) {
+      this.#owners = owners;
+      this.#settings = `[${maxWaiters},${JSON.stringify(channelPrefix)},${owners}]`;
+    }
+    return this.#settings;
+  }
+
+  #call(words: readonly string[]): Promise<unknown> {
     const { connection } = this.#options;
-    const where = words[1] as string;
-    try {
-      return await connection.send(where, "EVALSHA", [SHA, ...words]);
-    } catch (error) {
+    return connection.send(this.#fenceKey, "evalsha", [SHA, ...words]).catch((error: unknown) => {
       if (replyCode(error) !== "NOSCRIPT") throw error;
       // Sent whole once; from then on the server knows it by its hash.
-      return connection.send(where, "EVAL", [SCRIPT, ...words]);
-    }
+      return connection.send(this.#fenceKey, "eval", [SCRIPT, ...words]);
+    });
   }
 }
 
 /** How many arguments of the script come before what the operations ask for. */
-const FIXED_ARGUMENTS = 7;
+const FIXED_ARGUMENTS = 3;
 
 /** The place of what is not asked for. */
 const NOWHERE = "00";

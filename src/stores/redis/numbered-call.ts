@@ -20,9 +20,20 @@ export function replyTo(
   key: string,
 ): readonly unknown[] {
   if (Array.isArray(reply) && String(reply[0]) === number) return reply as readonly unknown[];
+  throw lostCount(connection, key);
+}
+
+/** The same for a reply in lines, of which the first is what the script was to repeat. */
+export function textReplyTo(stamp: string, reply: unknown, connection: Connection, key: string): string {
+  const text = String(reply);
+  if (text.startsWith(stamp) && text[stamp.length] === "\n") return text;
+  throw lostCount(connection, key);
+}
+
+function lostCount(connection: Connection, key: string): StoreUnavailableError {
   // Waiting does not help: the count stays wrong for as long as the connection lasts.
   connection.startOver(key);
-  throw new StoreUnavailableError(
+  return new StoreUnavailableError(
     "The Redis client handed out the reply to another command. What became of this one is unknown. Update the client, or report it.",
   );
 }

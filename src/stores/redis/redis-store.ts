@@ -12,7 +12,6 @@ import {
   checkRequest,
   closedStore,
   type GrantListener,
-  type HeldAnswer,
   invalid,
   type KeyStatus,
   type LookPage,
@@ -23,13 +22,13 @@ import {
   type RenewRef,
   UNLIMITED,
   type Unsubscribe,
-  type WaitingAnswer,
 } from "../../core/index.ts";
-import { ACQUIRE, Batch, LOCK, LOOK, nameOf, RELEASE, RENEW, type Reply, TRY } from "./batch.ts";
+import { ACQUIRE, Batch, LOCK, LOOK, RELEASE, RENEW, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
+import type { Reply } from "./reply.ts";
 import { scanKeys } from "./scan-script.ts";
 import { WakeUps } from "./wake-ups.ts";
 
@@ -98,37 +97,30 @@ class RedisStore implements QuorumMember {
     );
   }
 
-  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
-    checkRequest(request);
-    // A grant that is published before anybody listens would be noticed only at a heartbeat.
-    const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
-    const { key, id, token, wait } = request;
-    if (ready !== undefined) {
-      const claim = `${nameOf(id, token)}\n${key}`;
-      this.#heldBack.set(claim, ready);
-      // What releases it waits for the same, and goes on after this.
-      await ready;
-      if (this.#heldBack.get(claim) === ready) this.#heldBack.delete(claim);
+  // Not an async function: each costs something, and this begins every lock cycle.
+  acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    try {
+      const terms = this.#terms.textOf(request);
+      // A grant that is published before anybody listens would be noticed only at a heartbeat.
+      const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
+      return ready === undefined ? this.#acquire(request, terms) : this.#acquireWhen(ready, request, terms);
+    } catch (error) {
+      return Promise.reject(error);
     }
-    const terms = this.#terms.textOf(request);
-    const verb = wait ? ACQUIRE : TRY;
-    return this.#noted(key, await this.#ask(verb, key, nameOf(id, token), terms, acquireAnswer));
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     const settled = await Promise.allSettled(
       refs.map(({ key, id, token, ttlMs }) =>
-        this.#ask(RENEW, key, nameOf(id, token), ttlMs?.toString(), renewAnswer),
+        this.#ask(RENEW, key, id, token, ttlMs?.toString(), renewAnswer),
       ),
     );
     const failure = settled.find((each) => each.status === "rejected");
     // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
     if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
-    return settled.map((each, index) =>
-      each.status === "rejected"
-        ? { state: "failed", error: each.reason }
-        : this.#noted((refs[index] as RenewRef).key, each.value),
+    return settled.map((each) =>
+      each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
     );
   }
 
@@ -143,7 +135,7 @@ class RedisStore implements QuorumMember {
   async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
     checkRenewRef(ref);
     this.#checkOpen(ref.key);
-    this.#batchOf(ref.key).saw(agreed.fence);
+    this.#batchOf(ref.key).saw(Number(agreed.fence));
     const partition = this.#partitions[this.#partitionOf(ref.key)] as string;
     return confirmGrant(this.#connection, partition, ref, own, agreed);
   }
@@ -163,34 +155,43 @@ class RedisStore implements QuorumMember {
     this.#wakeUps.close();
   }
 
-  async #release({ key, id, token }: ClaimRef): Promise<boolean> {
-    if (this.#heldBack.size > 0) await this.#heldBack.get(`${nameOf(id, token)}\n${key}`);
+  #acquire({ key, id, token, wait }: ClaimRequest, terms: string): Promise<AcquireAnswer> {
+    return this.#ask(wait ? ACQUIRE : TRY, key, id, token, terms, acquireAnswer);
+  }
+
+  async #acquireWhen(ready: Promise<void>, request: ClaimRequest, terms: string): Promise<AcquireAnswer> {
+    const claim = claimName(request);
+    this.#heldBack.set(claim, ready);
+    // What releases it waits for the same, and goes on after this.
+    await ready;
+    if (this.#heldBack.get(claim) === ready) this.#heldBack.delete(claim);
+    return this.#acquire(request, terms);
+  }
+
+  async #release(ref: ClaimRef): Promise<boolean> {
+    if (this.#heldBack.size > 0) await this.#heldBack.get(claimName(ref));
     const { losses } = this.#connection;
-    const released = await this.#ask(RELEASE, key, nameOf(id, token), undefined, wasReleased);
-    if (!released && losses !== this.#connection.losses) throw unsureOfRelease(key);
+    const released = await this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, wasReleased);
+    if (!released && losses !== this.#connection.losses) throw unsureOfRelease(ref.key);
     return released;
   }
 
   #ask<T>(
     verb: string,
     key: string,
-    name: string,
+    id: string,
+    token: string | undefined,
     asks: string | undefined,
     read: (reply: Reply) => T,
   ): Promise<T> {
     this.#checkOpen(key);
     const batch = this.#batchOf(key);
-    if (this.#hello.done) return batch.ask(verb, key, name, asks, read);
-    return this.#hello.say().then(() => batch.ask(verb, key, name, asks, read));
+    if (this.#hello.done) return batch.ask(verb, key, id, token ?? "", asks, read);
+    return this.#hello.say().then(() => batch.ask(verb, key, id, token ?? "", asks, read));
   }
 
   #batchOf(key: string): Batch {
     return this.#batches[this.#partitionOf(key)] as Batch;
-  }
-
-  #noted<T extends AcquireAnswer | RenewAnswer>(key: string, answer: T): T {
-    if (answer.state === "held" || answer.state === "waiting") this.#batchOf(key).saw(answer.fence);
-    return answer;
   }
 
   #checkOpen(key: string): void {
@@ -206,7 +207,7 @@ class RedisStore implements QuorumMember {
   }
 
   #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
-    return this.#ask(LOOK, key, "", String(maxClaims), (reply) => keyStatus(key, reply.next()));
+    return this.#ask(LOOK, key, "", "", String(maxClaims), (reply) => keyStatus(key, reply));
   }
 
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
@@ -230,8 +231,12 @@ class Terms {
   #last: ClaimRequest | undefined;
   #text = "";
 
+  /** Checks all of the request. */
   textOf(request: ClaimRequest): string {
-    if (this.#last === undefined || !haveSameTerms(request, this.#last)) {
+    if (this.#last !== undefined && haveSameTerms(request, this.#last)) {
+      checkRenewRef(request);
+    } else {
+      checkRequest(request);
       const { ttlMs, weight, limit, priority, owner, info, application } = request;
       const most = limit === UNLIMITED ? 0 : limit;
       this.#text = JSON.stringify([ttlMs, weight, most, priority, owner, info, application]);
@@ -255,34 +260,17 @@ function haveSameTerms(a: ClaimRequest, b: ClaimRequest): boolean {
 
 function acquireAnswer(reply: Reply): AcquireAnswer {
   const state = reply.number();
-  if (state === 1) return heldAnswer(reply);
-  if (state === 2) return waitingAnswer(reply);
+  if (state === 1) return reply.held();
+  if (state === 6) return reply.heldNext();
+  if (state === 2) return reply.waiting();
   return { state: "refused", reason: refusals[reply.number()] as RefusalReason };
 }
 
 function renewAnswer(reply: Reply): RenewAnswer {
   const state = reply.number();
-  if (state === 1) return heldAnswer(reply);
-  if (state === 2) return waitingAnswer(reply);
+  if (state === 1) return reply.held();
+  if (state === 2) return reply.waiting();
   return state === 5 ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
-}
-
-function heldAnswer(reply: Reply): HeldAnswer {
-  return {
-    state: "held",
-    fence: reply.fence(),
-    acquiredAtMs: reply.number(),
-    expiresInMs: reply.number(),
-  };
-}
-
-function waitingAnswer(reply: Reply): WaitingAnswer {
-  return {
-    state: "waiting",
-    expiresInMs: reply.number(),
-    retryInMs: reply.number(),
-    fence: reply.fence(),
-  };
 }
 
 function wasReleased(reply: Reply): boolean {
@@ -291,44 +279,37 @@ function wasReleased(reply: Reply): boolean {
 
 const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];
 
-function keyStatus(key: string, reply: unknown): KeyStatus {
-  const [fence, heldCount, heldWeight, waitingCount, held, waiting] = reply as [
-    number,
-    number,
-    number,
-    number,
-    ClaimList[],
-    ClaimList[],
-  ];
-  return {
-    key,
-    fence: BigInt(fence),
-    held: held.map(claimStatus),
-    heldCount: Number(heldCount),
-    heldWeight: Number(heldWeight),
-    waiting: waiting.map(claimStatus),
-    waitingCount: Number(waitingCount),
-  };
+function keyStatus(key: string, reply: Reply): KeyStatus {
+  const fence = reply.fence();
+  const heldCount = reply.number();
+  const heldWeight = reply.number();
+  const waitingCount = reply.number();
+  const shown = { held: reply.number(), waiting: reply.number() };
+  const held = Array.from({ length: shown.held }, () => claimStatus(reply));
+  const waiting = Array.from({ length: shown.waiting }, () => claimStatus(reply));
+  return { key, fence, held, heldCount, heldWeight, waiting, waitingCount };
 }
 
-type ClaimList = readonly (number | string)[];
-
-function claimStatus(reply: ClaimList): ClaimStatus {
-  const [id, weight, limit, priority, ttlMs, owner, info, application, expiresInMs, fence, acquiredAtMs] =
-    reply;
+function claimStatus(reply: Reply): ClaimStatus {
   const common = {
-    id: String(id),
-    weight: Number(weight),
-    limit: Number(limit) || UNLIMITED,
-    priority: Number(priority),
-    ttlMs: Number(ttlMs),
-    owner: String(owner),
-    info: String(info),
-    application: String(application),
-    expiresInMs: Number(expiresInMs),
+    id: reply.text(),
+    weight: reply.number(),
+    limit: reply.number() || UNLIMITED,
+    priority: reply.number(),
+    ttlMs: reply.number(),
+    owner: reply.text(),
+    info: reply.text(),
+    application: reply.text(),
+    expiresInMs: reply.number(),
   };
-  if (Number(fence) === 0) return { ...common, state: "waiting" };
-  return { ...common, state: "held", fence: BigInt(fence ?? 0), acquiredAtMs: Number(acquiredAtMs) };
+  const fence = reply.fence();
+  const acquiredAtMs = reply.number();
+  return fence === 0n ? { ...common, state: "waiting" } : { ...common, state: "held", fence, acquiredAtMs };
+}
+
+/** Neither part can contain a line break. */
+function claimName({ key, id, token }: ClaimRef): string {
+  return `${id}\n${token ?? ""}\n${key}`;
 }
 
 function checkKeyPrefix(prefix: string): string {

@@ -24,13 +24,18 @@ const constants: Readonly<Record<string, number | string>> = {
   AGREED_BY: 15,
   /** The owner in terms. */
   OWNER_TERM: 5,
+  // What all calls of a store say.
+  MAX_WAITERS: 1,
+  CHANNELS: 2,
+  OWNERS: 3,
   /** A token that nobody has. */
   NOBODY: "''",
   UNLIMITED: Number.MAX_SAFE_INTEGER,
-  // Characters: what a lone record begins with, the digit that numbers count from, a line break.
+  // Characters: what a lone record begins with, the digit that numbers count from.
   LONE: 104,
   ZERO: 48,
-  LINE_BREAK: 10,
+  /** Half of the digits of a fence. */
+  HALF: 100_000_000,
 };
 
 export function withConstants(lua: string): string {

@@ -140,7 +140,7 @@ test("redis: the documented rights are those that the scripts use, and no more",
   const folder = new URL("../../../src/stores/redis/", import.meta.url);
   const sources = readdirSync(folder).map((name) => readFileSync(new URL(name, folder), "utf8"));
   const used = sources.flatMap((text) =>
-    [...text.matchAll(/call\('([A-Z]+)'/g)].map(([, name]) => `+${name}`),
+    [...text.matchAll(/(?:call|try)\('([A-Z]+)'/g)].map(([, name]) => `+${name}`),
   );
   const outside = ["+eval", "+evalsha", "+subscribe", "+unsubscribe"];
   const clients = ["+cluster|slots", "+cluster|info"];

@@ -9,6 +9,11 @@ export interface ScriptMutant {
 export const scriptMutants: readonly ScriptMutant[] = [
   {
     name: "a lone holder lives one tick too long",
+    find: "form == LONE and expires > now",
+    replace: "form == LONE and expires >= now",
+  },
+  {
+    name: "a lone holder that is not named in full lives one tick too long",
     find: "if expires <= now then",
     replace: "if expires < now then",
   },
@@ -49,8 +54,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "whoever takes a lease over gets its old fence",
-    find: "        stamp(record, claim)\n        claim[PROMISED]",
-    replace: "        claim[PROMISED]",
+    find: "          stamp(record, claim)\n          claim[PROMISED]",
+    replace: "          claim[PROMISED]",
   },
   {
     name: "those behind the head ask again when the head should",
@@ -84,28 +89,78 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "math.max(us, high + 1, last + 1)",
-    replace: "math.max(us, last + 1)",
+    find: "local fence = us > mark and us or mark + 1",
+    replace: "local fence = us",
   },
   {
     name: "a fence ignores the time",
-    find: "math.max(us, high + 1, last + 1)",
-    replace: "math.max(high + 1, last + 1)",
+    find: "local fence = us > mark and us or mark + 1",
+    replace: "local fence = mark + 1",
+  },
+  {
+    name: "a fence among several is the time, also where the clock stood still or went back",
+    find: "math.max(us, mark + 1, last + 1)",
+    replace: "math.max(us, last + 1)",
+  },
+  {
+    name: "a fence among several ignores the time",
+    find: "math.max(us, mark + 1, last + 1)",
+    replace: "math.max(mark + 1, last + 1)",
+  },
+  {
+    name: "a fence that was not given out is used up",
+    find: "      local written = try('SET'",
+    replace: "      mark = fence\n      local written = try('SET'",
+  },
+  {
+    name: "a grant counts on from another than the one before it",
+    find: "if fence - 1 == latest then",
+    replace: "if latest then",
+  },
+  {
+    name: "a grant that counts on from a heartbeat",
+    find: "        latest = nil\n        local until_ms",
+    replace: "        local until_ms",
+  },
+  {
+    name: "a grant that counts on has the ttl of another",
+    find: "tonumber(string.match(asks, '^%[(%d+)')), nil\n",
+    replace: "tonumber(string.match(asks, '^%[(%d+)')), latest\n",
+  },
+  {
+    name: "what was released in the same call is still seen",
+    find: "gone[#gone + 1], touched[lock_key] = lock_key, true",
+    replace: "gone[#gone + 1] = lock_key",
+  },
+  {
+    name: "what was released in the same call is deleted after what follows",
+    find: "    if #gone > 0 then call('DEL', unpack(gone)) end\n",
+    replace: "",
+  },
+  {
+    name: "a record that is spread and not yet saved is taken for what it was",
+    find: "careful.gave, nil, {}, true",
+    replace: "careful.gave, nil, {}, nil",
+  },
+  {
+    name: "locks that are released stay",
+    find: "local deleted = try('DEL', unpack(gone))",
+    replace: "local deleted = 0",
   },
   {
     name: "the partition's fence is not kept",
-    find: "if high then call('SET', KEYS[1], high) end",
+    find: "if gave then call('SET', KEYS[1], format('%.0f', mark)) end",
     replace: "",
   },
   {
     name: "a server that has lost its fences does not learn of them from its clients",
-    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
-    replace: "tonumber(call('GET', KEYS[1]) or 0)",
+    find: "last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
+    replace: "last",
   },
   {
     name: "a client that has seen little makes the server forget",
-    find: "math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(ARGV[5]))",
-    replace: "tonumber(ARGV[5])",
+    find: "last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
+    replace: "tonumber(sub(ARGV[2], 1, 16))",
   },
   {
     name: "who learns of a grant from the answer is told once more",
@@ -119,8 +174,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a grant is published with another fence",
-    find: "string.format('%.0f', fence)",
-    replace: "string.format('%.0f', fence + 1)",
+    find: "format('%.0f', grant[4])",
+    replace: "format('%.0f', grant[4] + 1)",
   },
   {
     name: "everybody's grants are told to whoever asked",
@@ -134,6 +189,11 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a heartbeat can shorten a lone lease",
+    find: "math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + #name)))",
+    replace: "now + (asks or string.match(text, '^%[(%d+)', 26 + #name))",
+  },
+  {
+    name: "a heartbeat can shorten a lone lease that is not named in full",
     find: "if until_ms > expires then",
     replace: "if true then",
   },
@@ -149,18 +209,18 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a try that fails stays in the queue",
-    find: "      remove(record, claim)\n      return 3, 1",
-    replace: "      return 3, 1",
+    find: "        remove(record, claim)\n        return 3, 1",
+    replace: "        return 3, 1",
   },
   {
     name: "nobody is granted what was released",
-    find: "      remove(record, claim)\n      grant_head(record)\n    end\n    return 1",
-    replace: "      remove(record, claim)\n    end\n    return 1",
+    find: "        remove(record, claim)\n        grant_head(record)\n      end\n      return 1",
+    replace: "        remove(record, claim)\n      end\n      return 1",
   },
   {
     name: "a queue holds one less than it may",
-    find: "if call('ZCARD', record.queue_key) > tonumber(ARGV[2]) then",
-    replace: "if call('ZCARD', record.queue_key) >= tonumber(ARGV[2]) then",
+    find: "if call('ZCARD', record.queue_key) > settings()[MAX_WAITERS] then",
+    replace: "if call('ZCARD', record.queue_key) >= settings()[MAX_WAITERS] then",
   },
   {
     name: "an id can be used again with another priority",
@@ -174,13 +234,13 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "release of a lone lease does not compare the token",
-    find: "    if asked_token ~= '' then return nothing end\n",
-    replace: "",
+    find: "    if token ~= '' and token ~= held_token then\n",
+    replace: "    if false then\n",
   },
   {
     name: "a token that begins with the asked one is taken for it",
-    find: "== name and byte(text, 26 + #name) == LINE_BREAK",
-    replace: "== name",
+    find: "sub(text, 26, 25 + #name) == name",
+    replace: "sub(text, 26, 24 + #name) == sub(name, 1, -2)",
   },
   {
     name: "a look counts the dead",

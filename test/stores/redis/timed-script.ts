@@ -43,7 +43,7 @@ export class TimedClient implements IoRedisClient {
 
   call(command: string, ...args: string[]): Promise<unknown> {
     const sent = args.map((arg) => this.#standIns.get(arg) ?? arg);
-    if (command === "EVAL" || command === "EVALSHA") {
+    if (/^eval(sha)?$/i.test(command)) {
       // What a store asks before its first use is not one of them.
       if (args.some((arg) => this.#standIns.has(arg))) this.calls += 1;
       sent.push(String(Math.floor(this.us / 1_000_000)), String(this.us % 1_000_000));

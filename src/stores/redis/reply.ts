@@ -1,0 +1,98 @@
+/** The lines that the script replies, from which each operation reads its own, in order. */
+import type { HeldAnswer, WaitingAnswer } from "../../core/index.ts";
+
+const MINUS = 45;
+const ZERO = 48;
+
+export class Reply {
+  readonly #text: string;
+  #at: number;
+  #highestFence = 0;
+  /** What was read of the last claim. */
+  #fence = 0;
+  #acquiredAtMs = 0;
+  #expiresInMs = 0;
+
+  constructor(text: string, start: number) {
+    this.#text = text;
+    this.#at = start;
+  }
+
+  get ended(): boolean {
+    return this.#at >= this.#text.length;
+  }
+
+  /** Whether what follows is negative, as only the failure of one operation alone is. */
+  get fails(): boolean {
+    return this.#text.charCodeAt(this.#at) === MINUS;
+  }
+
+  /** The highest fence of the claims that were read. */
+  get highestFence(): number {
+    return this.#highestFence;
+  }
+
+  text(): string {
+    const end = this.#text.indexOf("\n", this.#at);
+    const text = this.#text.slice(this.#at, end < 0 ? this.#text.length : end);
+    this.#at += text.length + 1;
+    return text;
+  }
+
+  /** A whole number of 0 or more. Read digit by digit: to cut it out first would be most of the cost. */
+  number(): number {
+    const text = this.#text;
+    const start = this.#at;
+    let at = start;
+    let number = 0;
+    // Past the end there is no character, which is no digit either.
+    for (
+      let digit = text.charCodeAt(at) - ZERO;
+      digit >= 0 && digit <= 9;
+      digit = text.charCodeAt(at) - ZERO
+    ) {
+      number = number * 10 + digit;
+      at++;
+    }
+    this.#at = at + 1;
+    return at === start ? Number.NaN : number;
+  }
+
+  held(): HeldAnswer {
+    this.#noteFence(this.number());
+    this.#acquiredAtMs = this.number();
+    this.#expiresInMs = this.number();
+    return this.#heldAnswer();
+  }
+
+  /** Like the claim that was read last, granted right after it. */
+  heldNext(): HeldAnswer {
+    this.#noteFence(this.#fence + 1);
+    return this.#heldAnswer();
+  }
+
+  waiting(): WaitingAnswer {
+    const expiresInMs = this.number();
+    const retryInMs = this.number();
+    this.#noteFence(this.number());
+    return { state: "waiting", expiresInMs, retryInMs, fence: BigInt(this.#fence) };
+  }
+
+  fence(): bigint {
+    return BigInt(this.number());
+  }
+
+  #heldAnswer(): HeldAnswer {
+    return {
+      state: "held",
+      fence: BigInt(this.#fence),
+      acquiredAtMs: this.#acquiredAtMs,
+      expiresInMs: this.#expiresInMs,
+    };
+  }
+
+  #noteFence(fence: number): void {
+    this.#fence = fence;
+    if (fence > this.#highestFence) this.#highestFence = fence;
+  }
+}
