@@ -56,8 +56,8 @@ ${CAREFUL}
 -- The highest fence of this partition so far, whether or not its record still exists, or what the client has seen of a server that
 -- was failed over from; and whether a higher one is given out here.
 local mark, gave
--- What was asked for last, what all that ask for it have in common, and the fence that the last grant says, if that was one of them.
-local known_asks, ttl, kept, times, latest
+-- What was asked for last, what all that ask for it have in common, and whether the last claim in the reply was granted just that.
+local known_asks, ttl, kept, times, follows
 -- Locks that are released, to be deleted at once; and those of which Redis does not tell yet what was done here.
 local gone, touched = {}, {}
 local answers, careful = { ARGV[2] }, nil
@@ -81,21 +81,21 @@ while at <= #operations do
     end
     if mark then
       if asks ~= known_asks then
-        known_asks, ttl, latest = asks, tonumber(string.match(asks, '^%[(%d+)')), nil
-        kept, times = tostring(ttl + 1000), pack('<dd', now, now + ttl)
+        known_asks, ttl, follows = asks, tonumber(string.match(asks, '^%[(%d+)')), false
+        kept, times = format('%d', ttl + 1000), pack('<dd', now, now + ttl)
       end
       local fence = us > mark and us or mark + 1
       -- To write only where nothing is tells whether there was anything.
       local written = try('SET', lock_key, 'h' .. pack('<d', fence) .. times .. name .. asks, 'NX', 'PX', kept)
       if written and not written.err then
-        if fence - 1 == latest then
+        if follows then
           answer = '6'
         else
           -- In two parts, because %d knows no more than 31 bits on some machines, and %.0f is twice as dear.
           local low, low_now = fence % HALF, now % HALF
           answer = format('1\\n%d%08d\\n%d%08d\\n%d', (fence - low) / HALF, low, (now - low_now) / HALF, low_now, ttl)
         end
-        mark, latest, gave = fence, fence, true
+        mark, gave, follows = fence, true, true
       end
     end
   elseif is_simple then
@@ -108,7 +108,7 @@ while at <= #operations do
         gone[#gone + 1], touched[lock_key] = lock_key, true
         answer = '1'
       elseif is_simple then
-        latest = nil
+        follows = false
         local until_ms = math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + #name)))
         text = sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
         if until_ms == expires or not try('SET', lock_key, text, 'PX', until_ms - now + 1000).err then
@@ -122,7 +122,7 @@ while at <= #operations do
     careful = careful or make_careful(us, now, locks)
     careful.mark, careful.gave = mark, gave
     local ok, result = pcall(careful.apply, n, verb, lock_key, name, asks, gone)
-    mark, gave, latest, gone, touched[lock_key] = careful.mark, careful.gave, nil, {}, true
+    mark, gave, follows, gone, touched[lock_key] = careful.mark, careful.gave, false, {}, true
     answer = ok and result or careful.answer_to(result, lock_key)
     -- Raised once more, the code would stand behind another one.
     if not answer then return redis.error_reply(careful.text_of(result)) end
@@ -135,7 +135,7 @@ if #gone > 0 then
   if type(deleted) == 'table' then return redis.error_reply(make_careful(us, now, locks).text_of(deleted)) end
 end
 if careful then careful.save() end
-if gave then call('SET', KEYS[1], format('%.0f', mark)) end
+if gave then call('SET', KEYS[1], format('%d%08d', (mark - mark % HALF) / HALF, mark % HALF)) end
 if careful then careful.tell(answers) end
 return table.concat(answers, '\\n')
 `;
