@@ -118,11 +118,6 @@ export const scriptMutants: readonly ScriptMutant[] = [
     replace: "tonumber(string.match(asks, '^%[(%d+)')), follows\n",
   },
   {
-    name: "a grant counts on from one that another had meanwhile",
-    find: "careful.gave, false, {}, true",
-    replace: "careful.gave, follows, {}, true",
-  },
-  {
     name: "what was released in the same call is still seen",
     find: "gone[#gone + 1], touched[lock_key] = lock_key, true",
     replace: "gone[#gone + 1] = lock_key",
