@@ -22,7 +22,7 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import { lateness, type TimeBounds, type TimeSource } from "./server-time.ts";
+import { lateness, type TimeBounds, type TimeSource, withStamp } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
@@ -58,6 +58,13 @@ interface Passenger {
   readonly combined: Combined;
   /** Whether nothing was known of the key. Then a conflict is no news of other processes. */
   readonly isGuess: boolean;
+}
+
+/** When a flight was sent and has come back, and by how much its answers are to be shortened. */
+interface Landing {
+  readonly sentMs: number;
+  readonly nowMs: number;
+  readonly lateMs: number;
 }
 
 export class Flights {
@@ -143,7 +150,7 @@ export class Flights {
   #board(lane: Lane): void {
     if (lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
     lane.isQueued = true;
-    const pauseMs = lane.pauseMs(this.#options.clock.monotonicMs());
+    const pauseMs = lane.pauseMs(this.#options.clock);
     if (pauseMs > 0) {
       this.#in(pauseMs, () => this.#enqueue(lane));
     } else {
@@ -177,13 +184,14 @@ export class Flights {
   #passengers(bounds: TimeBounds, seats: number): Passenger[] {
     const { combine: options, maxBatchBytes } = this.#options;
     const passengers: Passenger[] = [];
+    const stamped = withStamp(bounds);
     let bytes = 0;
     let taken = 0;
     while (taken < this.#ready.length && passengers.length < seats && bytes < maxBatchBytes) {
       const lane = this.#ready[taken++] as Lane;
       const operations = lane.takeOff();
       const { known, isGuess } = this.#knownOf(lane);
-      const combined = combine(lane.key, known, operations, bounds, options);
+      const combined = combine(lane.key, known, operations, stamped, options);
       bytes += combined.change.text?.length ?? 0;
       passengers.push({ lane, operations, combined, isGuess });
     }
@@ -300,16 +308,17 @@ export class Flights {
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
+    const landing: Landing = { sentMs, nowMs, lateMs };
     for (const [index, passenger] of passengers.entries()) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], lateMs, sentMs);
+      this.#conclude(passenger, reply.results[index], landing);
     }
   }
 
-  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, sentMs: number): void {
-    const { clock, random } = this.#options;
+  #conclude(passenger: Passenger, result: ChangeResult | undefined, landing: Landing): void {
+    const { random } = this.#options;
     const { lane, operations, combined } = passenger;
-    const nowMs = clock.monotonicMs();
+    const { lateMs, sentMs, nowMs } = landing;
     const tookMs = nowMs - sentMs;
     switch (result?.state) {
       case "swapped":
