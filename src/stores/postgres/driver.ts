@@ -1,7 +1,7 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { inTurn, isEnded, type OpenListener, type PostgresClient } from "./client.ts";
+import { inTurn, isEnded, isOneConnection, type OpenListener, type PostgresClient } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { Listening } from "./listening.ts";
@@ -90,6 +90,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
+    worksInHalves: !isOneConnection(client),
     prepare,
     swap,
     async read(keys) {
