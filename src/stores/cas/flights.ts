@@ -60,13 +60,6 @@ interface Passenger {
   readonly isGuess: boolean;
 }
 
-/** When a flight was sent and has come back, and by how much its answers are to be shortened. */
-interface Landing {
-  readonly sentMs: number;
-  readonly nowMs: number;
-  readonly lateMs: number;
-}
-
 export class Flights {
   readonly #options: FlightOptions;
   readonly #lanes = new Map<string, Lane>();
@@ -151,11 +144,8 @@ export class Flights {
     if (lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
     lane.isQueued = true;
     const pauseMs = lane.pauseMs(this.#options.clock);
-    if (pauseMs > 0) {
-      this.#in(pauseMs, () => this.#enqueue(lane));
-    } else {
-      this.#enqueue(lane);
-    }
+    if (pauseMs > 0) this.#in(pauseMs, () => this.#enqueue(lane));
+    else this.#enqueue(lane);
   }
 
   #enqueue(lane: Lane): void {
@@ -308,17 +298,21 @@ export class Flights {
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
-    const landing: Landing = { sentMs, nowMs, lateMs };
     for (const [index, passenger] of passengers.entries()) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], landing);
+      this.#conclude(passenger, reply.results[index], lateMs, sentMs, nowMs);
     }
   }
 
-  #conclude(passenger: Passenger, result: ChangeResult | undefined, landing: Landing): void {
+  #conclude(
+    passenger: Passenger,
+    result: ChangeResult | undefined,
+    lateMs: number,
+    sentMs: number,
+    nowMs: number,
+  ): void {
     const { random } = this.#options;
     const { lane, operations, combined } = passenger;
-    const { lateMs, sentMs, nowMs } = landing;
     const tookMs = nowMs - sentMs;
     switch (result?.state) {
       case "swapped":
