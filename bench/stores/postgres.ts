@@ -12,7 +12,7 @@ const PEER_CONNECTIONS = 50;
 export const postgres: StoreContender = {
   name: "PostgreSQL",
   async open() {
-    const server = await startPostgres({ settings: { max_connections: "200" } });
+    const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
     const connect = (max: number) => new Pool({ connectionString: server.url, max });
     const peerPool = connect(PEER_CONNECTIONS);
     const pools = [peerPool];

@@ -55,6 +55,22 @@ function storedWith(changes: {
 }
 
 suite("record-format: what is written", () => {
+  test.each(['a"b', "a\\b", "a\nb", "\u007f", "\u2028", "ä", "\ud83d\ude00", "\ud800", " ", "[]^_~!#"])(
+    "record-format: %j is written as JSON writes it, wherever it stands",
+    (text) => {
+      const said = { token: `${text}t`, owner: text, info: text, application: text };
+      const next = `${text}2`;
+      const record = recordOf(claimRequest(text, said), claimRequest(next, { ...said, priority: -3 }));
+      const written = encodeRecord(record);
+      expect(written).toBe(JSON.stringify(JSON.parse(written)));
+      expect(JSON.parse(written)).toMatchObject({
+        held: [{ ...said, id: text }],
+        waiting: [{ ...said, id: next }],
+      });
+      expect(encodeRecord(decodeRecord(written, "key"))).toBe(written);
+    },
+  );
+
   test("record-format: version 1 is written exactly so", () => {
     expect(RECORD_VERSION).toBe(1);
     const record = recordOf(

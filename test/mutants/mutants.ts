@@ -282,9 +282,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "cas: fences do not follow the time",
-    file: operation,
-    find: "stamp = BigInt(highMs) * 1_000n",
-    replace: "stamp = 0n",
+    file: "src/stores/cas/server-time.ts",
+    find: "stamp: stamp ?? BigInt(highMs) * 1_000n",
+    replace: "stamp: stamp ?? 0n",
   },
   {
     name: "cas: what may not have been written is remembered as if it were",

@@ -22,7 +22,7 @@ import {
   shortened,
 } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import { lateness, type TimeBounds, type TimeSource } from "./server-time.ts";
+import { lateness, type TimeBounds, type TimeSource, withStamp } from "./server-time.ts";
 
 export interface FlightOptions {
   readonly driver: CasDriver;
@@ -143,12 +143,9 @@ export class Flights {
   #board(lane: Lane): void {
     if (lane.isQueued || lane.inFlight || lane.pending.length === 0) return;
     lane.isQueued = true;
-    const pauseMs = lane.pauseMs(this.#options.clock.monotonicMs());
-    if (pauseMs > 0) {
-      this.#in(pauseMs, () => this.#enqueue(lane));
-    } else {
-      this.#enqueue(lane);
-    }
+    const pauseMs = lane.pauseMs(this.#options.clock);
+    if (pauseMs > 0) this.#in(pauseMs, () => this.#enqueue(lane));
+    else this.#enqueue(lane);
   }
 
   #enqueue(lane: Lane): void {
@@ -177,13 +174,14 @@ export class Flights {
   #passengers(bounds: TimeBounds, seats: number): Passenger[] {
     const { combine: options, maxBatchBytes } = this.#options;
     const passengers: Passenger[] = [];
+    const stamped = withStamp(bounds);
     let bytes = 0;
     let taken = 0;
     while (taken < this.#ready.length && passengers.length < seats && bytes < maxBatchBytes) {
       const lane = this.#ready[taken++] as Lane;
       const operations = lane.takeOff();
       const { known, isGuess } = this.#knownOf(lane);
-      const combined = combine(lane.key, known, operations, bounds, options);
+      const combined = combine(lane.key, known, operations, stamped, options);
       bytes += combined.change.text?.length ?? 0;
       passengers.push({ lane, operations, combined, isGuess });
     }
@@ -302,14 +300,19 @@ export class Flights {
     time.add(reply.nowMs, sentMs, nowMs);
     for (const [index, passenger] of passengers.entries()) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], lateMs, sentMs);
+      this.#conclude(passenger, reply.results[index], lateMs, sentMs, nowMs);
     }
   }
 
-  #conclude(passenger: Passenger, result: ChangeResult | undefined, lateMs: number, sentMs: number): void {
-    const { clock, random } = this.#options;
+  #conclude(
+    passenger: Passenger,
+    result: ChangeResult | undefined,
+    lateMs: number,
+    sentMs: number,
+    nowMs: number,
+  ): void {
+    const { random } = this.#options;
     const { lane, operations, combined } = passenger;
-    const nowMs = clock.monotonicMs();
     const tookMs = nowMs - sentMs;
     switch (result?.state) {
       case "swapped":

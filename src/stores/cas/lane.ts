@@ -8,7 +8,7 @@
  * slow ones for as long as it has something to do. So it leaves the key alone for a moment every other second: whoever
  * makes its round trip in less than that gets in. From then on the queue in the record decides, and that is fair.
  */
-import type { HoldfastError } from "../../core/index.ts";
+import type { Clock, HoldfastError } from "../../core/index.ts";
 import type { Operation } from "./operation.ts";
 import type { Known } from "./record-cache.ts";
 
@@ -44,9 +44,10 @@ export class Lane {
     return this.inFlight || this.isQueued || this.pending.length > 0;
   }
 
-  /** How long to wait before the next flight. */
-  pauseMs(nowMs: number): number {
-    return Math.max(0, this.#restUntilMs - nowMs);
+  /** How long to wait before the next flight. The clock is read only where a lane has ever rested. */
+  pauseMs(clock: Clock): number {
+    if (this.#restUntilMs === Number.NEGATIVE_INFINITY) return 0;
+    return Math.max(0, this.#restUntilMs - clock.monotonicMs());
   }
 
   /** Takes all that is pending along. */

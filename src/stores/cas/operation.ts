@@ -21,7 +21,7 @@ import {
 import type { Change, Wake } from "./driver.ts";
 import type { Keeping } from "./keeping.ts";
 import type { Known } from "./record-cache.ts";
-import type { TimeBounds } from "./server-time.ts";
+import type { StampedBounds } from "./server-time.ts";
 
 export type Asked =
   | { readonly verb: "acquire"; readonly request: ClaimRequest }
@@ -76,7 +76,7 @@ export function combine(
   key: string,
   known: Known,
   operations: readonly Operation[],
-  bounds: TimeBounds,
+  bounds: StampedBounds,
   options: CombineOptions,
 ): Combined {
   const combined = applyAll(key, known, operations, bounds, options, Number.POSITIVE_INFINITY);
@@ -101,12 +101,12 @@ function applyAll(
   key: string,
   known: Known,
   operations: readonly Operation[],
-  bounds: TimeBounds,
+  bounds: StampedBounds,
   options: CombineOptions,
   roomBytes: number,
 ): Combined {
   const { record } = known;
-  const { lowMs, highMs, stamp = BigInt(highMs) * 1_000n } = bounds;
+  const { lowMs, highMs, stamp } = bounds;
   const kept = options.keeping?.begin(key, record, highMs);
   const dropped = expiredClaims(record, lowMs);
   const granted: RecordClaim[] = [];
@@ -190,7 +190,10 @@ function toldByAnswer(asked: Asked, answer: Answer): string | undefined {
   return asked.verb === "renew" ? asked.ref.id : undefined;
 }
 
-function expiredClaims(record: LockRecord, expiredMs: number): string[] {
+const none: readonly string[] = [];
+
+function expiredClaims(record: LockRecord, expiredMs: number): readonly string[] {
+  if (record.held.length + record.waiting.length === 0) return none;
   const expired: string[] = [];
   for (const claim of record.held) if (claim.expiresAtMs <= expiredMs) expired.push(claim.id);
   for (const claim of record.waiting) if (claim.expiresAtMs <= expiredMs) expired.push(claim.id);

@@ -20,6 +20,15 @@ export interface TimeBounds {
   readonly stamp?: bigint;
 }
 
+/** With the stamp in any case, so that the claims of a flight share one. */
+export interface StampedBounds extends TimeBounds {
+  readonly stamp: bigint;
+}
+
+export function withStamp({ lowMs, highMs, stamp }: TimeBounds): StampedBounds {
+  return { lowMs, highMs, stamp: stamp ?? BigInt(highMs) * 1_000n };
+}
+
 /** Where `casStore` has the time from. */
 export interface TimeSource {
   add(serverMs: number, sentMs: number, receivedMs: number): void;

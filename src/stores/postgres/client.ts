@@ -75,14 +75,19 @@ export function isEnded(client: PostgresClient): boolean {
  * under way. A pool, and everything unknown, is taken to see to that itself.
  */
 export function inTurn(client: PostgresClient): PostgresClient["query"] {
-  const { connect } = client as { connect?: unknown };
-  if (isPool(client) || typeof connect !== "function") return (text, values) => client.query(text, values);
+  if (!isOneConnection(client)) return (text, values) => client.query(text, values);
   let last: Promise<unknown> = Promise.resolve();
   return (text, values) => {
     const next = last.then(() => client.query(text, values));
     last = next.catch(() => {});
     return next;
   };
+}
+
+/** Whether requests can only go one after the other. */
+export function isOneConnection(client: PostgresClient): boolean {
+  const { connect } = client as { connect?: unknown };
+  return !isPool(client) && typeof connect === "function";
 }
 
 function isPool(client: PostgresClient): client is PostgresPool {

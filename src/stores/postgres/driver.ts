@@ -1,7 +1,7 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { inTurn, isEnded, type OpenListener, type PostgresClient } from "./client.ts";
+import { inTurn, isEnded, isOneConnection, type OpenListener, type PostgresClient } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { Listening } from "./listening.ts";
@@ -12,6 +12,7 @@ import {
   type ReadRow,
   readStatement,
   type Statement,
+  type SwapReplyText,
   type SwapRow,
   type SweepRow,
   swapStatement,
@@ -76,9 +77,9 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     const version = nextVersion();
     try {
-      const row = only(await ask<SwapRow>(swapStatement(names, batch, version)));
-      const nowMs = Number(row.now_ms);
-      return { nowMs, results: row.untimely ? untimely(batch) : resultsOf(batch, version, row.conflicts) };
+      const { reply } = only(await ask<SwapRow>(swapStatement(names, batch, version)));
+      const { now_ms: nowMs, untimely: isUntimely, conflicts } = JSON.parse(reply) as SwapReplyText;
+      return { nowMs, results: isUntimely ? untimely(batch) : resultsOf(batch, version, conflicts) };
     } catch (error) {
       if (sqlState(error) !== TOO_LATE) throw error;
       return { nowMs: await readTime(), results: untimely(batch) };
@@ -89,6 +90,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
+    worksInHalves: !isOneConnection(client),
     prepare,
     swap,
     async read(keys) {
@@ -113,17 +115,15 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   };
 }
 
-type Conflict = readonly [index: number, version: string | null, record: string | null];
-
 function resultsOf(
   { changes }: SwapBatch,
   version: string,
-  conflicts: string | null,
+  conflicts: SwapReplyText["conflicts"] = [],
 ): readonly ChangeResult[] {
-  const results = changes.map(
-    ({ text }): ChangeResult => (text === undefined ? { state: "same" } : { state: "swapped", version }),
-  );
-  for (const [index, found, text] of JSON.parse(conflicts ?? "[]") as readonly Conflict[]) {
+  // As many changes, as many of the same answer.
+  const swapped: ChangeResult = { state: "swapped", version };
+  const results = changes.map(({ text }): ChangeResult => (text === undefined ? same : swapped));
+  for (const [index, found, text] of conflicts) {
     const current = found === null || text === null ? undefined : { version: found, text };
     results[index] = { state: "conflict", current };
   }
@@ -133,6 +133,8 @@ function resultsOf(
 function untimely({ changes }: SwapBatch): readonly ChangeResult[] {
   return changes.map(() => ({ state: "untimely" }));
 }
+
+const same: ChangeResult = { state: "same" };
 
 /** A client that answers with something else than rows is not what it was taken for. */
 function only<Row>(rows: readonly Row[] | undefined): Row {

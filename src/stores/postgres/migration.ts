@@ -64,13 +64,16 @@ function createTable({ table }: TableNames): string {
 
 /**
  * All parameters are texts, and most are lists: one line for each change, or for each wake-up. Neither keys nor records
- * contain a line feed; an empty line is a null.
+ * contain a line feed; an empty line is a null. When a record that is idle can be removed is written as the complement of
+ * that time, which is negative.
  *
- * Replies the time in milliseconds, whether that was outside of the time allowed (then nothing was done), and the changes
- * that were not made because the key has another version: [number, version, record] of each, or null where there are none.
+ * Replies an object in JSON. `now_ms` is the time in milliseconds; `untimely` is there where that was outside of the time
+ * allowed, and nothing was done; `conflicts` where changes were not made because their keys have other versions: the number,
+ * version and record of each.
  *
  * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes half of the time. It
- * visits them in order as well, because the two ways to join that would not are switched off.
+ * visits them in order as well, because the ways to read and to join that would not are switched off. Its plan is made once
+ * for a session: for a single key, making one each time would take longer than all the rest.
  *
  * Races:
  * - Two batches with keys in common. Each takes its keys in the order of their bytes, and waits for a key only while it
@@ -83,57 +86,53 @@ function createTable({ table }: TableNames): string {
  */
 function createSwap({ table, swap }: TableNames): string {
   return `create or replace function ${swap}(
-  ${SWAP_PARAMETERS.join(",\n  ")},
-  out now_ms float8,
-  out untimely boolean,
-  out conflicts text
-) language plpgsql set enable_hashjoin = off set enable_seqscan = off as $holdfast$
+  ${SWAP_PARAMETERS.join(",\n  ")}
+) returns text language plpgsql
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $holdfast$
 declare
+  now_ms float8 := extract(epoch from clock_timestamp()) * 1000;
   swap_version uuid := new_version;
   change record;
   made boolean;
-  made_numbers bigint[];
+  made_count int;
   found_version uuid;
   found_record text;
   lost bigint[];
   lost_records json[];
 begin
-  now_ms := extract(epoch from clock_timestamp()) * 1000;
-  untimely := now_ms < earliest::float8 or now_ms > latest::float8;
-  if untimely then
-    return;
+  if now_ms < earliest::float8 or now_ms > latest::float8 then
+    return json_build_object('now_ms', now_ms, 'untimely', true);
   end if;
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
   if update_count <> '0' then
-    with updated as (
-      update ${table} as lock
-      set version = swap_version, record = asked.record, idle = asked.idle, keep_until_ms = asked.keep_until_ms
-      from (${asked}) as asked
-      where lock.key = asked.key and lock.version = asked.expects
-      returning asked.number
-    )
-    select array_agg(number) into made_numbers from updated;
-    if made_numbers is null or cardinality(made_numbers) <> update_count::int then
+    update ${table} as lock
+    set version = swap_version, record = asked.record, idle = asked.keep < 0, keep_until_ms = ${keepUntilMs("asked")}
+    from (${asked()}) as asked
+    where lock.key = asked.key and lock.version = asked.expects;
+    get diagnostics made_count = row_count;
+    if made_count <> update_count::int then
+      -- What this batch has changed has its version, which nothing else ever has.
       select array_agg(asked.number), array_agg(json_build_array(asked.number - 1, lock.version, lock.record))
       into lost, lost_records
-      from (${asked}) as asked left join ${table} as lock on lock.key = asked.key
-      where made_numbers is null or asked.number <> all (made_numbers);
+      from (${asked("number")}) as asked left join ${table} as lock on lock.key = asked.key
+      where lock.version is distinct from swap_version;
     end if;
   else
-    for change in ${asked} loop
+    for change in ${asked("number")} loop
       if change.record is null then
         select version into found_version from ${table} where key = change.key;
         made := found_version is not distinct from change.expects;
       elsif change.expects is null then
         insert into ${table} (key, version, record, idle, keep_until_ms)
-        values (change.key, swap_version, change.record, change.idle, change.keep_until_ms)
+        values (change.key, swap_version, change.record, change.keep < 0, ${keepUntilMs("change")})
         on conflict (key) do nothing;
         made := found;
       else
         update ${table}
-        set version = swap_version, record = change.record, idle = change.idle, keep_until_ms = change.keep_until_ms
+        set version = swap_version, record = change.record, idle = change.keep < 0, keep_until_ms = ${keepUntilMs("change")}
         where key = change.key and version = change.expects;
         made := found;
       end if;
@@ -156,17 +155,28 @@ begin
     ) as wake (number, channel, payload)
     where lost is null or wake.number <> all (lost);
   end if;
-  conflicts := array_to_json(lost_records)::text;
+  if lost is null then
+    return '{"now_ms":' || now_ms || '}';
+  end if;
+  return json_build_object('now_ms', now_ms, 'conflicts', array_to_json(lost_records));
 end
 $holdfast$`;
 }
 
-/** The changes as rows, in the order in which every batch takes them. */
-const asked = `select * from unnest(
-  string_to_array(change_keys, E'\\n'),
-  string_to_array(change_expects, E'\\n', '')::uuid[],
-  string_to_array(change_records, E'\\n', ''),
-  string_to_array(change_idles, E'\\n')::boolean[],
-  string_to_array(change_keeps, E'\\n')::bigint[]
-) with ordinality as line (key, expects, record, idle, keep_until_ms, number)
-order by line.key collate "C"`;
+/**
+ * The changes as rows, in the order in which every batch takes them, and with their numbers where those are needed. The lists
+ * are taken apart side by side in the select list: in its from clause, each of them would be stored first.
+ */
+function asked(number?: "number"): string {
+  const numbers = `,\n  generate_subscripts(string_to_array(change_keys, E'\\n'), 1) as number`;
+  return `select
+  unnest(string_to_array(change_keys collate "C", E'\\n')) as key,
+  unnest(string_to_array(change_expects, E'\\n', '')::uuid[]) as expects,
+  unnest(string_to_array(change_records, E'\\n', '')) as record,
+  unnest(string_to_array(change_keeps, E'\\n')::bigint[]) as keep${number === undefined ? "" : numbers}
+order by 1`;
+}
+
+function keepUntilMs(row: string): string {
+  return `greatest(${row}.keep, ~${row}.keep)`;
+}

@@ -31,29 +31,41 @@ left join ${table} as lock on lock.key = any (string_to_array($1, E'\\n'))`;
 }
 
 export interface SwapRow {
-  readonly now_ms: number | string;
-  readonly untimely: boolean;
-  readonly conflicts: string | null;
+  /** A {@link SwapReplyText} in JSON. */
+  readonly reply: string;
+}
+
+export interface SwapReplyText {
+  readonly now_ms: number;
+  readonly untimely?: true;
+  readonly conflicts?: readonly (readonly [index: number, version: string | null, record: string | null])[];
 }
 
 export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: string): Statement {
   const { changes, earliestMs, latestMs } = batch;
-  const isUpdates = changes.every(({ expected, text }) => expected !== undefined && text !== undefined);
-  const wakes = changes.flatMap((change, index) =>
-    change.wakes.map((wake) => ({
-      number: String(index + 1),
-      channel: channelOf(wake.owner),
-      payload: payloadOf(change.key, wake),
-    })),
-  );
+  const keys: string[] = [];
+  const expects: string[] = [];
+  const records: string[] = [];
+  const keeps: number[] = [];
+  const wakes: { readonly number: number; readonly channel: string; readonly payload: string }[] = [];
+  let isUpdates = true;
+  for (const { key, expected, text, idle, keepUntilMs, wakes: woken } of changes) {
+    if (expected === undefined || text === undefined) isUpdates = false;
+    keys.push(key);
+    expects.push((expected as string | undefined) ?? "");
+    records.push(text ?? "");
+    keeps.push(idle ? -1 - keepUntilMs : keepUntilMs);
+    for (const wake of woken) {
+      wakes.push({ number: keys.length, channel: channelOf(wake.owner), payload: payloadOf(key, wake) });
+    }
+  }
   return {
-    text: `select now_ms, untimely, conflicts from ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as reply`,
     values: [
-      changes.map(({ key }) => key).join(LINE),
-      changes.map(({ expected }) => expected ?? "").join(LINE),
-      changes.map(({ text }) => text ?? "").join(LINE),
-      changes.map(({ idle }) => (idle ? "t" : "f")).join(LINE),
-      changes.map(({ keepUntilMs }) => keepUntilMs).join(LINE),
+      keys.join(LINE),
+      expects.join(LINE),
+      records.join(LINE),
+      keeps.join(LINE),
       isUpdates ? String(changes.length) : "0",
       version,
       String(earliestMs),

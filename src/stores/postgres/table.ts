@@ -20,7 +20,6 @@ export const SWAP_PARAMETERS = [
   "change_keys text",
   "change_expects text",
   "change_records text",
-  "change_idles text",
   "change_keeps text",
   "update_count text",
   "new_version text",
@@ -41,7 +40,7 @@ export function tableNames(given: string): TableNames {
     );
   }
   const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swap = `${before}${quoted(`${name}_swap_v1`)}`;
+  const swap = `${before}${quoted(`${name}_swap_v2`)}`;
   return {
     given,
     table: `${before}${quoted(name)}`,

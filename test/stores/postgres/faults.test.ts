@@ -39,6 +39,6 @@ describe.skipIf(!canRunPostgres())("postgres: faults", { timeout: 40_000 }, () =
     engine: () => server,
     forget: () => withPool((pool) => pool.query("truncate holdfast_locks")),
     // The function is called by no other statement.
-    swap: { contains: () => 'holdfast_locks_swap_v1"(', cutAfterBytes: 60 },
+    swap: { contains: () => 'holdfast_locks_swap_v2"(', cutAfterBytes: 60 },
   });
 });

@@ -63,6 +63,21 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     ],
   });
 
+  test("a table of a release with another function keeps its records, and that function beside the new one", async () => {
+    const table = `create table earlier (key text collate "C" primary key, version uuid not null, record text not null,
+      idle boolean not null, keep_until_ms bigint not null) with (fillfactor = 50)`;
+    await admin.query(table);
+    await admin.query("create function earlier_swap_v1() returns int language sql as 'select 1'");
+    const record = '{"v":1,"fence":"9007199254740991","held":[],"waiting":[]}';
+    const insert = "insert into earlier values ($1, gen_random_uuid(), $2, true, 8640000000000000)";
+    await admin.query(insert, [request.key, record]);
+    const error = await failure(open(poolOf(), { table: "earlier" }).acquire(request));
+    expect(error.message).toMatch(/function.*missing/);
+    const store = open(poolOf(), { table: "earlier", autoMigrate: true });
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held", fence: 9007199254740992n });
+    await expect(admin.query("select earlier_swap_v1() as n")).resolves.toMatchObject({ rows: [{ n: 1 }] });
+  });
+
   test("the migration can be had as text", () => {
     expect(postgresMigration()).toContain('create table if not exists "holdfast_locks"');
   });

@@ -89,6 +89,40 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     ]);
   });
 
+  test("of a batch of updates, those that fail bring along what is there, and the others are made", async () => {
+    const keys = ["mixed-a", "mixed-b", "mixed-c", "mixed-d"];
+    const versions = await Promise.all(keys.map((key) => write(key, undefined, "old")));
+    const theirs = await write("mixed-b", versions[1], "theirs");
+    await pool.query("delete from holdfast_locks where key = 'mixed-c'");
+    // Not in the order of the keys, so that numbers and places differ.
+    const changes = [3, 1, 0, 2].map((nth) => changeOf(keys[nth]!, versions[nth], "mine"));
+    expect((await driver.swap(anyTime(changes))).results).toEqual([
+      { state: "swapped", version: expect.any(String) },
+      { state: "conflict", current: { version: theirs, text: "theirs" } },
+      { state: "swapped", version: expect.any(String) },
+      { state: "conflict", current: undefined },
+    ]);
+    const { records } = await driver.read(keys);
+    expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
+  });
+
+  test.each(["made", "changed"])(
+    "whether a record is idle, and until when it is kept, is written when it is %s",
+    async (how) => {
+      const key = `kept-${how}`;
+      const version = how === "made" ? undefined : await write(key, undefined, "old");
+      const columns = async () =>
+        (await pool.query("select idle, keep_until_ms::int from holdfast_locks where key = $1", [key])).rows;
+      const { results } = await driver.swap(
+        anyTime([{ ...changeOf(key, version, "one"), idle: true, keepUntilMs: 0 }]),
+      );
+      expect(await columns()).toEqual([{ idle: true, keep_until_ms: 0 }]);
+      const made = results[0]?.state === "swapped" ? results[0].version : undefined;
+      await driver.swap(anyTime([{ ...changeOf(key, made, "two"), idle: true, keepUntilMs: 12_345 }]));
+      expect(await columns()).toEqual([{ idle: true, keep_until_ms: 12_345 }]);
+    },
+  );
+
   test("a batch whose time passes while it waits changes nothing, whichever of its keys it waits for", async () => {
     const [one, two] = [await write("late-1", undefined, "old"), await write("late-2", undefined, "old")];
     for (const created of [[], [changeOf("late-3", undefined, "new")]]) {
