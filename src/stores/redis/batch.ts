@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import type { GrantRef } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { foreignKey, mapError, replyCode } from "./errors.ts";
+import { failedAlone, mapError, replyCode } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
 import { Reply } from "./reply.ts";
 import { SCRIPT } from "./script.ts";
@@ -157,7 +157,7 @@ export class Batch {
   #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
     if (reply.fails) {
       reply.text();
-      reject(foreignKey(this.#options.partition, key, reply.text()));
+      reject(failedAlone(this.#options.partition, key, reply.text()));
     } else {
       resolve(read(reply) as never);
     }

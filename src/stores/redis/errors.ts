@@ -1,11 +1,5 @@
 /** What the errors of Redis and of its clients mean. Told apart by code and class, never by the rest of the text. */
-import {
-  classesOf,
-  type ErrorCode,
-  HoldfastError,
-  isMistake,
-  StoreUnavailableError,
-} from "../../core/index.ts";
+import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../../core/index.ts";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 const unavailable: Readonly<Record<string, string>> = {
@@ -35,32 +29,36 @@ const failures: Readonly<Record<string, string>> = {
   CROSSSLOT: "The keys of a call are on several servers of a cluster: pass a cluster client.",
 };
 
-/** What is told of a lock whose keys in Redis are not what Holdfast wrote. Other locks are not affected. */
-export function foreignKey(partition: string, key: string, text: string): HoldfastError {
+/** What is told of an operation that failed, where others of its batch did not: `text` is what a command of the script answered. */
+export function failedAlone(partition: string, key: string, text: string): HoldfastError {
+  const cause = new Error(text);
+  const code = codeIn(text);
+  if (code !== undefined && code !== "WRONGTYPE") return meaningOf(code, cause, key);
   return new HoldfastError(
     "STORE_FAILURE",
     `Something else than Holdfast wrote to a Redis key of the lock "${key}": "${partition}:lock:${key}", the same with claims, held, limits, waiting or queue for lock, or "${partition}:fence". Delete that key, or choose another keyPrefix.`,
-    { key, cause: new Error(text) },
+    { key, cause },
   );
 }
 
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = replyCode(error);
-  if (code === undefined) return clientError(error);
-  const outage = unavailable[code];
-  if (outage !== undefined) {
-    return new StoreUnavailableError(`Redis is unavailable: it answered ${code}. ${outage}`, {
-      cause: error,
-    });
-  }
-  const denied = unauthorized[code];
-  if (denied !== undefined) return answered("UNAUTHORIZED", code, denied, error);
-  return answered("STORE_FAILURE", code, failures[code] ?? "The cause has the server's words.", error);
+  return code === undefined ? clientError(error) : meaningOf(code, error);
 }
 
-function answered(errorCode: ErrorCode, code: string, what: string, cause: unknown): HoldfastError {
-  return new HoldfastError(errorCode, `Redis answered ${code}. ${what}`, { cause });
+/** What an answer with this code means, to all that was asked for or to one key alone. */
+function meaningOf(code: string, cause: unknown, key?: string): HoldfastError {
+  const details = { cause, ...(key !== undefined && { key }) };
+  const outage = unavailable[code];
+  if (outage !== undefined) {
+    return new StoreUnavailableError(`Redis is unavailable: it answered ${code}. ${outage}`, details);
+  }
+  const denied = unauthorized[code];
+  if (denied !== undefined)
+    return new HoldfastError("UNAUTHORIZED", `Redis answered ${code}. ${denied}`, details);
+  const what = failures[code] ?? "The cause has the server's words.";
+  return new HoldfastError("STORE_FAILURE", `Redis answered ${code}. ${what}`, details);
 }
 
 function clientError(error: unknown): HoldfastError {
@@ -96,5 +94,9 @@ export function replyCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !classesOf(error).some((name) => replyErrors.has(name))) return undefined;
   // Before version 7, what a command in a script answers stands behind the place where it was called.
   const text = error.message.replace(/^ERR Error running script .*@user_script: ?\d+: -?/s, "");
-  return /^[A-Z]+(?=\s|$)/.exec(text)?.[0] ?? "ERR";
+  return codeIn(text) ?? "ERR";
+}
+
+function codeIn(text: string): string | undefined {
+  return /^[A-Z]+(?=\s|$)/.exec(text)?.[0];
 }

@@ -396,7 +396,9 @@ local function make_careful(us, now, locks)
 
   -- The answer to an operation, which sees what those before it did: also to the locks that are to be deleted.
   function careful.apply(n, verb, lock_key, name, asks, gone)
+    careful.owes_deletes = #gone > 0
     if #gone > 0 then call('DEL', unpack(gone)) end
+    careful.owes_deletes = false
     local key, id, token = key_of(lock_key), match(name, '^([^\\n]*)\\n([^\\n]*)')
     if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
       local first, second, third, fourth = apply_alone(lock_key, verb, id, token, asks)
@@ -415,13 +417,14 @@ local function make_careful(us, now, locks)
   end
 
   -- The answer to an operation that raised this. A server that cannot write says so at the first write, before anything
-  -- is done: then nothing is, and there is no answer. But one key that is not a lock must not keep the batch from being
-  -- finished, when other locks have been changed already.
-  function careful.answer_to(raised, lock_key)
+  -- is done: then there is no answer, and the call fails. But one key that is not a lock, or that the user has no right to,
+  -- must not keep the batch from being finished, when other locks have been changed already. Nor is there an answer where releases
+  -- before it, which are answered, could not be done.
+  function careful.answer_to(n, raised, lock_key)
+    if rules then rules.give_up(key_of(lock_key)) end
     local text = careful.text_of(raised)
     local code = match(text, '^(%u%u+) ')
-    if code and code ~= 'WRONGTYPE' then return nil end
-    if rules then rules.give_up(key_of(lock_key)) end
+    if careful.owes_deletes or (n == 1 and code and code ~= 'WRONGTYPE') then return nil end
     return '-1\\n' .. string.gsub(text, '%c', ' ')
   end
 

@@ -29,7 +29,7 @@ import { CAREFUL } from "./script-rules.ts";
  *   4                                     gone
  *   5, owner                              taken over by that owner
  *   0 or 1                                whether a release removed the claim
- *   -1, text                              failed: a key of this lock is not what Holdfast wrote, and the others are fine
+ *   -1, text                              failed alone: a key of this lock is not what Holdfast wrote, or out of reach for the user
  *   fence, heldCount, heldWeight, waitingCount, and how many held and waiting ones follow, each of them id, weight, limit,
  *     priority, ttlMs, owner, info, application, expiresInMs, fence and acquiredAtMs              look
  *
@@ -60,10 +60,10 @@ local mark, gave
 local known_asks, ttl, kept, times, follows
 -- Locks that are released, to be deleted at once; and those of which Redis does not tell yet what was done here.
 local gone, touched = {}, {}
-local answers, careful = { ARGV[2] }, nil
+local answers, careful, failure = { ARGV[2] }, nil, nil
 local operations, at, n = ARGV[3], 1, 0
 
-while at <= #operations do
+while at <= #operations and not failure do
   local code, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
   local key_ends = at + (key1 - ZERO) * 64 + key2 - ZERO + 6
   local name_ends = key_ends + (name1 - ZERO) * 64 + name2 - ZERO
@@ -123,20 +123,22 @@ while at <= #operations do
     careful.mark, careful.gave = mark, gave
     local ok, result = pcall(careful.apply, n, verb, lock_key, name, asks, gone)
     mark, gave, follows, gone, touched[lock_key] = careful.mark, careful.gave, false, {}, true
-    answer = ok and result or careful.answer_to(result, lock_key)
-    -- Raised once more, the code would stand behind another one.
-    if not answer then return redis.error_reply(careful.text_of(result)) end
+    answer = ok and result or careful.answer_to(n, result, lock_key)
+    if not answer then failure = careful.text_of(result) end
   end
   answers[n + 1] = answer
 end
 
+-- What was done is written down in any case: a fence that was given out, and how many hold a lock.
 if #gone > 0 then
   local deleted = try('DEL', unpack(gone))
-  if type(deleted) == 'table' then return redis.error_reply(make_careful(us, now, locks).text_of(deleted)) end
+  if type(deleted) == 'table' then failure = make_careful(us, now, locks).text_of(deleted) end
 end
 if careful then careful.save() end
 if gave then call('SET', KEYS[1], format('%d%08d', (mark - mark % HALF) / HALF, mark % HALF)) end
 if careful then careful.tell(answers) end
+-- Raised once more, the code would stand behind another one.
+if failure then return redis.error_reply(failure) end
 return table.concat(answers, '\\n')
 `;
 

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { createLocks, type Locks } from "holdfast";
+import { type ClaimRequest, createLocks, type Locks } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { canRunRedis, type RedisServer, startRedis, until } from "../../engines/redis.ts";
@@ -104,6 +104,40 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
       expect(codes.filter((code) => code === "NO_PUSH")).toHaveLength(2);
     },
   );
+
+  /**
+   * The interleaving: a script applies a batch. An operation on a spread record moves claims between its sets, and is written down
+   * in the record's text at the end. One that comes later meets a key that the user may not touch, and raises. If the script ended
+   * there, the record would tell of fewer holders than there are, and more would be let in.
+   */
+  test("a lock that the user may not touch fails alone, and what others of its batch did is whole", async () => {
+    const keys = ["resetkeys", "~*:fence", "~*:partitions", "~*:mine*"];
+    const tenant = await createUser([server], "tenant", ...keys);
+    const { client, end } = await standaloneClients["ioredis 5"]!(server, tenant);
+    const store = redisStore(client);
+    onTestFinished(async () => {
+      await store.close();
+      end();
+    });
+    const claim = (key: string, id: string): ClaimRequest => ({
+      ...{ key, id, token: id, owner: id, wait: true, weight: 1, limit: 2, priority: 0 },
+      ...{ ttlMs: 60_000, info: "", application: "" },
+    });
+    // A record that several have held is spread, also while it has one holder.
+    await store.acquire(claim("mine", "1"));
+    await store.acquire(claim("mine", "2"));
+    await store.release([claim("mine", "2")]);
+
+    const batch = [claim("mine", "3"), claim("theirs", "1"), claim("mine too", "1")];
+    const [second, refused, other] = await Promise.allSettled(batch.map((request) => store.acquire(request)));
+
+    expect(second).toMatchObject({ value: { state: "held" } });
+    // Versions differ in the code that they answer within a script.
+    const code = expect.stringMatching(/^(UNAUTHORIZED|STORE_FAILURE)$/);
+    expect(refused).toMatchObject({ reason: { code, key: "theirs" } });
+    expect(other).toMatchObject({ value: { state: "held" } });
+    expect(await store.acquire(claim("mine", "4"))).toMatchObject({ state: "waiting" });
+  });
 
   test.each(Object.entries(standaloneClients))(
     "without INFO there is no check of the version, through %s",
