@@ -46,35 +46,41 @@ export class Agenda<T extends Planned> {
    */
   plan(claim: T): boolean {
     if (claim.slot === UNTRACKED) {
-      this.#insert(claim, false);
+      claim.isFar = false;
+      claim.wakeMs = claim.dueMs;
+      heapInsert(this.#near, claim, byWake);
       return true;
     }
     if (claim.dueMs >= claim.wakeMs) return false;
-    if (claim.isFar) {
-      heapRemove(this.#far, claim, byWake);
-      this.#insert(claim, false);
-    } else {
-      claim.wakeMs = claim.dueMs;
-      heapUpdate(this.#near, claim, byWake);
-    }
+    this.#move(claim);
     return true;
   }
 
   /** Puts a claim right whose turn came before it was due. */
   postpone(claim: T): void {
-    heapRemove(claim.isFar ? this.#far : this.#near, claim, byWake);
-    this.#insert(claim, true);
+    if (claim.isFar) {
+      this.#move(claim);
+      return;
+    }
+    heapRemove(this.#near, claim, byWake);
+    claim.isFar = true;
+    claim.wakeMs = claim.dueMs;
+    heapInsert(this.#far, claim, byWake);
   }
 
   remove(claim: T): void {
-    heapRemove(claim.isFar ? this.#far : this.#near, claim, byWake);
+    heapRemove(this.#heapOf(claim), claim, byWake);
     claim.slot = UNTRACKED;
   }
 
-  #insert(claim: T, isFar: boolean): void {
-    claim.isFar = isFar;
+  /** To its new place in the heap that it is in. */
+  #move(claim: T): void {
     claim.wakeMs = claim.dueMs;
-    heapInsert(isFar ? this.#far : this.#near, claim, byWake);
+    heapUpdate(this.#heapOf(claim), claim, byWake);
+  }
+
+  #heapOf(claim: T): T[] {
+    return claim.isFar ? this.#far : this.#near;
   }
 }
 
