@@ -10,6 +10,8 @@
  * another server's, or this machine was suspended.
  */
 
+import { HoldfastError } from "../../core/index.ts";
+
 /** The server's time at a moment of this process, in whole milliseconds. */
 export interface TimeBounds {
   /** It is not earlier than this. */
@@ -69,8 +71,12 @@ export class ServerTime implements TimeSource {
     this.#maxAgeMs = maxAgeMs;
   }
 
-  /** Learns from a reply, by this process's monotonic clock. */
+  /** Learns from a reply, by this process's monotonic clock. Throws where the driver has told no time: nothing could be decided. */
   add(serverMs: number, sentMs: number, receivedMs: number): void {
+    if (!Number.isFinite(serverMs)) {
+      const what = `A driver's replies must have nowMs, the server's time in milliseconds since 1970, but it is ${serverMs}.`;
+      throw new HoldfastError("STORE_FAILURE", what);
+    }
     const next: Sample = { serverMs, sentMs, receivedMs };
     const known = this.#sample;
     if (known !== undefined && this.#isBetter(known, next)) return;

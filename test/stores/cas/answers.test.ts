@@ -1,5 +1,6 @@
 /** What an answer may rest on: never on memory alone, and never on a swap of which nobody knows what became. */
 import { StoreUnavailableError } from "holdfast";
+import type { CasDriver } from "holdfast/cas";
 import { expect, test } from "vitest";
 import { attempt, createScene, wait } from "./scene.ts";
 
@@ -84,6 +85,33 @@ test("cas: a failure of the driver's own is a STORE_FAILURE with its cause", asy
   a.journeys.push({ error: cause });
   await expect(a.store.acquire(attempt("k", "a"))).rejects.toMatchObject({ code: "STORE_FAILURE", cause });
 });
+
+test.each(["read", "swap"] as const)(
+  "cas: a driver whose %s tells no time has failed, and the process goes on",
+  async (verb) => {
+    const scene = createScene();
+    let nowMs: unknown;
+    const wrap = (driver: CasDriver): CasDriver => {
+      const timeless = async <R extends object>(reply: Promise<R>) => ({
+        ...(await reply),
+        ...(nowMs !== 0 && { nowMs }),
+      });
+      return verb === "read"
+        ? { ...driver, read: (keys) => timeless(driver.read(keys)) as ReturnType<CasDriver["read"]> }
+        : { ...driver, swap: (batch) => timeless(driver.swap(batch)) as ReturnType<CasDriver["swap"]> };
+    };
+    const a = scene.process({ wrap });
+    for (const unusable of [undefined, Number.NaN, "soon"]) {
+      nowMs = unusable;
+      await expect(a.store.acquire(attempt("k", "a"))).rejects.toMatchObject({
+        code: "STORE_FAILURE",
+        message: expect.stringContaining("nowMs"),
+      });
+    }
+    nowMs = 0;
+    expect((await a.store.acquire(attempt("k", "a"))).state).toBe("held");
+  },
+);
 
 test("cas: a record that cannot be read fails its own key, is left as it is, and harms no other", async () => {
   const scene = createScene();
