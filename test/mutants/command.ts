@@ -1,6 +1,7 @@
 /**
  * `npm run mutants`: plants one bug after the other in a copy of the sources and shows who finds it, the test suite or
- * the simulation. Fails when a bug goes unnoticed by both. `-- --only WORD` takes those with the word in their name.
+ * the simulation. Fails when a bug goes unnoticed by both. `-- --only WORD` takes those with the word in their name, and
+ * `--once` leaves out the simulation of what the suite has found.
  */
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -11,7 +12,9 @@ import { parseArgs } from "node:util";
 import { type Mutant, mutants } from "./mutants.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-const { values } = parseArgs({ options: { only: { type: "string", default: "" } } });
+const { values } = parseArgs({
+  options: { only: { type: "string", default: "" }, once: { type: "boolean", default: false } },
+});
 const chosen = mutants.filter((mutant) => mutant.name.includes(values.only));
 
 /** Enough to find what there is to find, and to be done in a few minutes. */
@@ -81,11 +84,12 @@ function isCaught(mutant: Mutant): boolean {
     intact.replace(mutant.find, () => mutant.replace),
   );
   const suite = runSuite(partOf(mutant));
-  const simulation = runSimulation(partOf(mutant));
+  const isLeftOut = values.once && suite !== undefined;
+  const simulation = isLeftOut ? undefined : runSimulation(partOf(mutant));
   writeFileSync(path, intact);
   console.log(`\n${suite === undefined && simulation === undefined ? "MISSED" : "caught"}  ${mutant.name}`);
   console.log(`        suite       ${suite ?? "–"}`);
-  console.log(`        simulation  ${simulation ?? "–"}`);
+  console.log(`        simulation  ${isLeftOut ? "left out" : (simulation ?? "–")}`);
   return suite !== undefined || simulation !== undefined;
 }
 
