@@ -10,6 +10,7 @@ export interface Mutant {
 const record = "src/core/record.ts";
 const claim = "src/core/live-claim.ts";
 const heartbeat = "src/core/heartbeat.ts";
+const agenda = "src/core/agenda.ts";
 const report = "src/core/report.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
@@ -18,6 +19,12 @@ const keeping = "src/stores/cas/keeping.ts";
 const standby = "src/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
+  {
+    name: "leases that are held for long are looked at when no new claim is left",
+    file: agenda,
+    find: "near === undefined || (far !== undefined && far.wakeMs < near.wakeMs) ? far : near",
+    replace: "near ?? far",
+  },
   {
     name: "a claim lives one tick too long",
     file: record,

@@ -41,6 +41,17 @@ export function failedAlone(partition: string, key: string, text: string): Holdf
   );
 }
 
+/**
+ * A release of which the client sent two copies found nothing: the first may have released the claim. Whoever asks again knows
+ * that it does, and what to make of the answer.
+ */
+export function unsureOfRelease(key: string): HoldfastError {
+  return new StoreUnavailableError(
+    "The connection was lost while a claim was released, and the client asked again by itself. Whether it was there is unknown.",
+    { key },
+  );
+}
+
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = replyCode(error);
@@ -77,17 +88,6 @@ function clientError(error: unknown): HoldfastError {
 
 /** What ioredis and node-redis call an error that came as an answer. */
 const replyErrors = new Set(["ReplyError", "ErrorReply", "SimpleError", "BlobError"]);
-
-/**
- * A release of which the client sent two copies found nothing: the first may have released the claim. Whoever asks again knows
- * that it does, and what to make of the answer.
- */
-export function unsureOfRelease(key: string): HoldfastError {
-  return new StoreUnavailableError(
-    "The connection was lost while a claim was released, and the client asked again by itself. Whether it was there is unknown.",
-    { key },
-  );
-}
 
 /** The code of an error that the server answered, or undefined for one of the client's own. */
 export function replyCode(error: unknown): string | undefined {

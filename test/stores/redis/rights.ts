@@ -8,11 +8,7 @@ export async function createUser(
   username: string,
   ...changes: readonly string[]
 ): Promise<Credentials> {
-  const page = readFileSync(new URL("../../../docs/stores/redis.md", import.meta.url), "utf8");
-  const rule = /^ACL SETUSER holdfast ((?:.*\\\n)*.*)$/m.exec(page)?.[1];
-  if (rule === undefined)
-    throw new Error("docs/stores/redis.md does not list the rights that the store needs.");
-  const words = rule.split(/[\s\\]+/).map((word) => (word.startsWith(">") ? ">secret" : word));
+  const words = documentedRights().map((word) => (word.startsWith(">") ? ">secret" : word));
   for (const server of servers) await server.command("ACL", "SETUSER", username, ...words, ...changes);
   return { username, password: "secret" };
 }
