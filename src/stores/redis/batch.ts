@@ -35,8 +35,10 @@ const MAX_BATCH = 200;
 /** From this many on, two calls are made of them: the server works on one while this process does on the other. */
 const FIRST_HALVED = 32;
 
-/** What stands between the partition and the name of a lock. */
-export const LOCK = ":lock:";
+/** The hash of a partition's locks. */
+export function locksOf(partition: string): string {
+  return `${partition}:locks`;
+}
 
 /** As many as a fence can have: it is a whole number that Lua knows exactly. */
 const MARK_DIGITS = 16;
@@ -57,7 +59,7 @@ export interface BatchOptions {
 
 export class Batch {
   readonly #options: BatchOptions;
-  readonly #fenceKey: string;
+  readonly #locks: string;
   #pending: Operation[] = [];
   /** How many calls the server has not answered yet. */
   #flights = 0;
@@ -69,7 +71,7 @@ export class Batch {
 
   constructor(options: BatchOptions) {
     this.#options = options;
-    this.#fenceKey = `${options.partition}:fence`;
+    this.#locks = locksOf(options.partition);
   }
 
   ask<T>(
@@ -136,7 +138,7 @@ export class Batch {
   #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {
     try {
       const { connection } = this.#options;
-      const text = textReplyTo(stamp, answered, connection, this.#fenceKey);
+      const text = textReplyTo(stamp, answered, connection, this.#locks);
       const reply = new Reply(text, stamp.length + 1);
       for (const operation of batch) this.#settle(operation, reply);
       this.saw(reply.highestFence);
@@ -183,7 +185,7 @@ export class Batch {
         "\n",
       );
     }
-    return ["1", this.#fenceKey, this.#settingsText(), stamp, pieces.join(""), ...asked.texts];
+    return ["1", this.#locks, this.#settingsText(), stamp, pieces.join(""), ...asked.texts];
   }
 
   #settingsText(): string {
@@ -198,10 +200,10 @@ export class Batch {
 
   #call(words: readonly string[]): Promise<unknown> {
     const { connection } = this.#options;
-    return connection.send(this.#fenceKey, "evalsha", [SHA, ...words]).catch((error: unknown) => {
+    return connection.send(this.#locks, "evalsha", [SHA, ...words]).catch((error: unknown) => {
       if (replyCode(error) !== "NOSCRIPT") throw error;
       // Sent whole once; from then on the server knows it by its hash.
-      return connection.send(this.#fenceKey, "eval", [SCRIPT, ...words]);
+      return connection.send(this.#locks, "eval", [SCRIPT, ...words]);
     });
   }
 }

@@ -1,22 +1,22 @@
 /** Puts a fence that several servers agreed upon in place of the one that this server gave by itself. */
 import { createHash } from "node:crypto";
 import type { AgreedGrant, ClaimRef } from "../../core/index.ts";
-import { LOCK } from "./batch.ts";
+import { locksOf } from "./batch.ts";
 import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
 
 /**
- * KEYS[1]   the partition's fence
- * KEYS[2]   the lock key
- * KEYS[3]   the claims of a record that is spread, a hash
+ * KEYS[1]   the partition's locks
+ * KEYS[2]   the claims of a record that is spread, a hash
  * ARGV[1]   the claim's id
  * ARGV[2]   its token
  * ARGV[3]   the fence that this server gave it
  * ARGV[4]   the agreed fence
  * ARGV[5]   the agreed time of the grant
  * ARGV[6]   who proposes it, or nothing where it is known to be in force
- * ARGV[7]   the number of the call
+ * ARGV[7]   the lock's key
+ * ARGV[8]   the number of the call
  *
  * Replies that number, and 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
  * and writes records in the two forms that \`script.ts\` describes.
@@ -27,8 +27,8 @@ local JOINED = '*'
 local LONE = 104
 local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local by = ARGV[6]
-local YES, NO = { ARGV[7], 1 }, { ARGV[7], 0 }
+local by, key = ARGV[6], ARGV[7]
+local YES, NO = { ARGV[8], 1 }, { ARGV[8], 0 }
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -43,8 +43,8 @@ local function agreed_by(held_by, held_fence)
   return held_fence == fence and JOINED or nil
 end
 
-if fence > tonumber(call('GET', KEYS[1]) or 0) then call('SET', KEYS[1], ARGV[4]) end
-local text = call('GET', KEYS[2])
+if fence > tonumber(call('HGET', KEYS[1], '') or 0) then call('HSET', KEYS[1], '', ARGV[4]) end
+local text = call('HGET', KEYS[1], key)
 if not text then return NO end
 
 if string.byte(text) == LONE then
@@ -55,19 +55,19 @@ if string.byte(text) == LONE then
   local whose = agreed_by(held_by, held_fence)
   if not whose then return NO end
   local rest = table.concat({ id, token, terms, whose }, '\\n')
-  call('SET', KEYS[2], 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest, 'KEEPTTL')
+  call('HSET', KEYS[1], key, 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest)
   return YES
 end
 
-local packed = call('HGET', KEYS[3], id)
+local packed = call('HGET', KEYS[2], id)
 local claim = packed and cmsgpack.unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return NO end
 local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
 if not whose then return NO end
 claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
-call('HSET', KEYS[3], id, cmsgpack.pack(claim))
+call('HSET', KEYS[2], id, cmsgpack.pack(claim))
 local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
-call('SET', KEYS[2], 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires), 'KEEPTTL')
+call('HSET', KEYS[1], key, 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires))
 return YES
 `;
 
@@ -80,8 +80,7 @@ export async function confirmGrant(
   own: bigint,
   agreed: AgreedGrant,
 ): Promise<boolean> {
-  const fenceKey = `${partition}:fence`;
-  const keys = [fenceKey, `${partition}${LOCK}${ref.key}`, `${partition}:claims:${ref.key}`];
+  const locks = locksOf(partition);
   const number = nextCall();
   const args = [
     ref.id,
@@ -90,10 +89,11 @@ export async function confirmGrant(
     `${agreed.fence}`,
     `${agreed.acquiredAtMs}`,
     agreed.by ?? "",
+    ref.key,
     number,
   ];
-  const reply = await call(connection, fenceKey, ["3", ...keys, ...args]);
-  return replyTo(number, reply, connection, fenceKey)[1] === 1;
+  const reply = await call(connection, locks, ["2", locks, `${partition}:claims:${ref.key}`, ...args]);
+  return replyTo(number, reply, connection, locks)[1] === 1;
 }
 
 async function call(connection: Connection, key: string, words: readonly string[]): Promise<unknown> {

@@ -36,7 +36,7 @@ export function failedAlone(partition: string, key: string, text: string): Holdf
   if (code !== undefined && code !== "WRONGTYPE") return meaningOf(code, cause, key);
   return new HoldfastError(
     "STORE_FAILURE",
-    `Something else than Holdfast wrote to a Redis key of the lock "${key}": "${partition}:lock:${key}", the same with claims, held, limits, waiting or queue for lock, or "${partition}:fence". Delete that key, or choose another keyPrefix.`,
+    `Something else than Holdfast wrote to Redis what belongs to the lock "${key}": the field "${key}" or the one without a name in the hash "${partition}:locks", the key "${partition}:claims:${key}", or the same with held, limits, waiting or queue. Delete it, or choose another keyPrefix.`,
     { key, cause },
   );
 }

@@ -23,7 +23,7 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { ACQUIRE, Batch, LOCK, LOOK, RELEASE, RENEW, TRY } from "./batch.ts";
+import { ACQUIRE, Batch, LOOK, locksOf, RELEASE, RENEW, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { unsureOfRelease } from "./errors.ts";
@@ -213,8 +213,8 @@ class RedisStore implements QuorumMember {
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
   async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
     const { partition, scan, after } = readCursor(query.cursor, this.#partitions.length);
-    const beginning = `${this.#partitions[partition]}${LOCK}`;
-    const [next, found] = await scanKeys(this.#connection, beginning, query, scan, after);
+    const locks = locksOf(this.#partitions[partition] as string);
+    const [next, found] = await scanKeys(this.#connection, locks, query, scan, after);
     const left = [...new Set(found)].filter((key) => key > after).sort();
     const shown = left.slice(0, query.limit);
     const statuses = await Promise.all(shown.map((key) => this.#lookAt(key, query.maxClaims)));

@@ -31,9 +31,17 @@ const constants: Readonly<Record<string, number | string>> = {
   /** A token that nobody has. */
   NOBODY: "''",
   UNLIMITED: Number.MAX_SAFE_INTEGER,
-  // Characters: what a lone record begins with, the digit that numbers count from.
+  // Characters: what a lone record begins with, what one that is spread does, the digit that numbers count from.
   LONE: 104,
+  SPREAD: 115,
   ZERO: 48,
+  /** Of the text of a record that is spread. That of a lone one is longer. */
+  SPREAD_LENGTH: 33,
+  /** How long Redis keeps the sets of a record that is spread, after its last claim has expired. */
+  SLACK_MS: 1_000,
+  /** One call in so many looks for what expired long ago, and at how many fields. */
+  SWEEP_EVERY: 16,
+  SWEPT: 8,
   /** Half of the digits of a fence. */
   HALF: 100_000_000,
 };

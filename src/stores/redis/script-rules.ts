@@ -3,11 +3,17 @@
  * to make its functions costs more than a simple operation does.
  */
 export const CAREFUL = `
-local function make_careful(us, now, locks)
+local function make_careful(us, now)
   local call, byte, sub, match, format = redis.call, string.byte, string.sub, string.match, string.format
-  local partition = sub(locks, 1, -7)
+  local partition = sub(KEYS[1], 1, -7)
   local careful, granted = {}, {}
   local rules
+
+  -- Where the claims of a record that is spread are, and the sorted sets of them.
+  local function keys_of(key)
+    local claims, held, limits = partition .. ':claims:' .. key, partition .. ':held:' .. key, partition .. ':limits:' .. key
+    return claims, held, limits, partition .. ':waiting:' .. key, partition .. ':queue:' .. key
+  end
 
   local decoded
   local function settings()
@@ -17,7 +23,7 @@ local function make_careful(us, now, locks)
 
   -- Above every fence of this partition so far, above what the client has seen, and at least the time.
   local function next_fence(last)
-    local mark = careful.mark or math.max(tonumber(call('GET', KEYS[1]) or 0), tonumber(sub(ARGV[2], 1, 16)))
+    local mark = careful.mark or math.max(tonumber(call('HGET', KEYS[1], '') or 0), tonumber(sub(ARGV[2], 1, 16)))
     careful.mark, careful.gave = math.max(us, mark + 1, last + 1), true
     return careful.mark
   end
@@ -262,14 +268,10 @@ local function make_careful(us, now, locks)
       local record = records[key]
       if record then return record end
       record = {
-        key = key, lock_key = locks .. key, n = n, fence = 0, arrivals = 0, weight = 0, last = 0,
-        claims_key = partition .. ':claims:' .. key,
-        held_key = partition .. ':held:' .. key,
-        limits_key = partition .. ':limits:' .. key,
-        waiting_key = partition .. ':waiting:' .. key,
-        queue_key = partition .. ':queue:' .. key,
+        key = key, n = n, fence = 0, arrivals = 0, weight = 0, last = 0,
       }
-      local text = call('GET', record.lock_key)
+      record.claims_key, record.held_key, record.limits_key, record.waiting_key, record.queue_key = keys_of(key)
+      local text = call('HGET', KEYS[1], key)
       if text and byte(text) == LONE then
         local fence, acquired, expires = struct.unpack('<ddd', text, 2)
         local id, token, terms_text, agreed_by = read_lone(text)
@@ -278,9 +280,18 @@ local function make_careful(us, now, locks)
         record.lone = { id, token, terms[2], terms[3], terms[4], terms[1], terms[5], terms[6], terms[7],
           0, fence, acquired, expires, 0, agreed_by }
       elseif text then
+        if byte(text) ~= SPREAD or #text ~= SPREAD_LENGTH then error('not the text of a lock') end
         record.fence, record.arrivals, record.weight, record.last = struct.unpack('<dddd', text, 2)
       end
       return record
+    end
+
+    -- Redis drops the sets of a record that is over, at a time of its own, but not the field that tells of them.
+    local function begin_anew_if_over(record)
+      if record.last > 0 and (record.last <= now or call('HLEN', record.claims_key) == 0) then
+        call('DEL', keys_of(record.key))
+        record.arrivals, record.weight, record.last = 0, 0, 0
+      end
     end
 
     local verbs = { [ACQUIRE] = acquire, [RENEW] = renew, [RELEASE] = release, [TRY] = acquire }
@@ -289,6 +300,7 @@ local function make_careful(us, now, locks)
     function rules.apply(n, verb, key, id, token, asks)
       local record = load(key, n)
       if verb == LOOK then return look(record, tonumber(asks)) end
+      if not records[key] then begin_anew_if_over(record) end
       if record.lone then
         hold(record, record.lone)
         record.lone = nil
@@ -305,14 +317,13 @@ local function make_careful(us, now, locks)
 
     function rules.save()
       for _, record in pairs(records) do
-        local keys = { record.claims_key, record.held_key, record.limits_key, record.waiting_key, record.queue_key }
         if call('HLEN', record.claims_key) == 0 then
-          call('DEL', record.lock_key, keys[1], keys[2], keys[3], keys[4], keys[5])
+          call('HDEL', KEYS[1], record.key)
+          call('DEL', keys_of(record.key))
         else
           local text = 's' .. struct.pack('<dddd', record.fence, record.arrivals, record.weight, record.last)
-          local kept = record.last + 1000
-          call('SET', record.lock_key, text, 'PXAT', kept)
-          for _, key in ipairs(keys) do call('PEXPIREAT', key, kept) end
+          call('HSET', KEYS[1], record.key, text)
+          for _, key in ipairs({ keys_of(record.key) }) do call('PEXPIREAT', key, record.last + SLACK_MS) end
         end
       end
     end
@@ -338,14 +349,14 @@ local function make_careful(us, now, locks)
   -- A key that nobody has, or that one claim holds alone: what most locks are all their life. nil when it is not that
   -- simple.
 
-  local function apply_alone(lock_key, verb, id, token, asks)
-    local text = call('GET', lock_key)
+  local function apply_alone(key, verb, id, token, asks)
+    local text = call('HGET', KEYS[1], key)
     local fence, acquired, expires
     if text then
       if byte(text) ~= LONE then return nil end
       fence, acquired, expires = struct.unpack('<ddd', text, 2)
       if expires <= now then
-        if verb ~= ACQUIRE and verb ~= TRY then call('DEL', lock_key) end
+        if verb ~= ACQUIRE and verb ~= TRY then call('HDEL', KEYS[1], key) end
         text = nil
       end
     end
@@ -353,7 +364,7 @@ local function make_careful(us, now, locks)
       if not text then
         local ttl = tonumber(match(asks, '^%[(%d+)'))
         fence = next_fence(0)
-        call('SET', lock_key, lone_text(fence, now, now + ttl, id, token, asks), 'PX', ttl + 1000)
+        call('HSET', KEYS[1], key, lone_text(fence, now, now + ttl, id, token, asks))
         return 1, fence, now, ttl
       end
       local held_id, _, terms_text = read_lone(text)
@@ -371,20 +382,17 @@ local function make_careful(us, now, locks)
       return nothing
     end
     if verb == RELEASE then
-      call('DEL', lock_key)
+      call('HDEL', KEYS[1], key)
       return 1
     end
     local until_ms = now + (asks or match(terms_text, '^%[(%d+)'))
     if until_ms > expires then
       expires = until_ms
       local rest = agreed_by and terms_text .. '\\n' .. agreed_by or terms_text
-      local renewed = lone_text(fence, acquired, expires, id, held_token, rest)
-      call('SET', lock_key, renewed, 'PX', expires - now + 1000)
+      call('HSET', KEYS[1], key, lone_text(fence, acquired, expires, id, held_token, rest))
     end
     return 1, fence, acquired, expires - now
   end
-
-  local function key_of(lock_key) return sub(lock_key, #locks + 1) end
 
   local function lines_of(first, ...)
     local lines = type(first) == 'table' and first or { first, ... }
@@ -394,14 +402,15 @@ local function make_careful(us, now, locks)
     return table.concat(lines, '\\n')
   end
 
-  -- The answer to an operation, which sees what those before it did: also to the locks that are to be deleted.
-  function careful.apply(n, verb, lock_key, name, asks, gone)
-    careful.owes_deletes = #gone > 0
-    if #gone > 0 then call('DEL', unpack(gone)) end
-    careful.owes_deletes = false
-    local key, id, token = key_of(lock_key), match(name, '^([^\\n]*)\\n([^\\n]*)')
+  -- The answer to an operation, which sees what those before it did: also what was not written yet.
+  function careful.apply(n, verb, key, name, asks, gone, kept)
+    careful.owes = #gone + #kept > 0
+    if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
+    if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end
+    careful.owes = false
+    local id, token = match(name, '^([^\\n]*)\\n([^\\n]*)')
     if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
-      local first, second, third, fourth = apply_alone(lock_key, verb, id, token, asks)
+      local first, second, third, fourth = apply_alone(key, verb, id, token, asks)
       if first then return lines_of(first, second, third, fourth) end
     end
     rules = rules or make_rules()
@@ -418,14 +427,29 @@ local function make_careful(us, now, locks)
 
   -- The answer to an operation that raised this. A server that cannot write says so at the first write, before anything
   -- is done: then there is no answer, and the call fails. But one key that is not a lock, or that the user has no right to,
-  -- must not keep the batch from being finished, when other locks have been changed already. Nor is there an answer where releases
-  -- before it, which are answered, could not be done.
-  function careful.answer_to(n, raised, lock_key)
-    if rules then rules.give_up(key_of(lock_key)) end
+  -- must not keep the batch from being finished, when other locks have been changed already. Nor is there an answer where what
+  -- was answered before it could not be written.
+  function careful.answer_to(n, raised, key)
+    if rules then rules.give_up(key) end
     local text = careful.text_of(raised)
     local code = match(text, '^(%u%u+) ')
-    if careful.owes_deletes or (n == 1 and code and code ~= 'WRONGTYPE') then return nil end
+    if careful.owes or (n == 1 and code and code ~= 'WRONGTYPE') then return nil end
     return '-1\\n' .. string.gsub(text, '%c', ' ')
+  end
+
+  -- Looks at some locks at random, and forgets those that expired so long ago that nobody was there to want them.
+  function careful.sweep()
+    -- A user may lack the right to it. Then the answer is a table without elements.
+    local some = redis.pcall('HRANDFIELD', KEYS[1], SWEPT, 'WITHVALUES')
+    for i = 1, #some, 2 do
+      local key, text = some[i], some[i + 1]
+      local is_lone = byte(text) == LONE and #text > SPREAD_LENGTH
+      local expired = (is_lone or #text == SPREAD_LENGTH) and struct.unpack('<d', text, is_lone and 18 or 26)
+      if key ~= '' and expired and expired + SLACK_MS < now then
+        call('HDEL', KEYS[1], key)
+        if not is_lone then call('DEL', keys_of(key)) end
+      end
+    end
   end
 
   function careful.save()

@@ -5,7 +5,8 @@ import { CAREFUL } from "./script-rules.ts";
  * The record machine of `src/core/record.ts` in Lua, applied to a batch of operations inside Redis. A differential test
  * plays the same random histories to both and compares every answer.
  *
- * KEYS[1]      the partition's fence, the highest that was ever given out there: "<partition>:fence"
+ * KEYS[1]      the locks of the partition, a hash by key: "<partition>:locks". Its field without a name is the mark: the highest
+ *              fence that was ever given out there
  * ARGV[1]      JSON: [the most claims that may wait for one key, the beginning of the channels that other owners listen to,
  *              [the owners whose grants come back in the reply]]. It is the same in all calls of a store, and seldom looked at
  * ARGV[2]      the highest fence that this client has seen, in 16 digits: what the server has lost of its own, it may get
@@ -35,107 +36,126 @@ import { CAREFUL } from "./script-rules.ts";
  *
  * It is all made to be cheap. The operations are no JSON and no argument each, because taking those apart costs as much as all
  * the rest. The reply is no list, of which Redis looks at each element in eight ways. What calls a function of C, such as
- * string.sub, costs a quarter of a GET, and to format a number as much as one.
+ * string.sub, costs a quarter of a GET, and to format a number as much as one. All locks are fields of one hash because a
+ * field more in a command costs a fifth of a command more: the whole call reads once, and writes once.
  *
- * A lock key is a string in one of two forms. Held by one claim alone, it is that claim: "h", three numbers (fence,
+ * A lock is a text in one of two forms. Held by one claim alone, it is that claim: "h", three numbers (fence,
  * time of the grant, expiry), its name, a line break and its terms, and where several servers agreed upon the fence another
  * line with who proposed it (`confirm-script.ts` has the rules). Otherwise it
  * says that the record is spread over a hash of claims and sorted sets by expiry, limit and turn, of which each operation
  * touches O(log n): "s" and four numbers (fence, arrivals, weight of the held, last expiry). A record that was spread
  * stays so until nobody has or wants the key, so a lone holder is one that was never taken over.
+ *
+ * Fields do not expire by themselves. A lock that was left to expire is overwritten by whoever wants it next; for those that
+ * nobody wants, one call in SWEEP_EVERY looks at some at random.
  */
 export const LUA = `
-local call, try, byte, sub, format, pack = redis.call, redis.pcall, string.byte, string.sub, string.format, struct.pack
+local call, byte, sub, format, pack, unpack_one = redis.call, string.byte, string.sub, string.format, struct.pack, struct.unpack
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = (us - us % 1000) / 1000
-local locks = sub(KEYS[1], 1, -6) .. 'lock:'
 
 -- Without a variable of the outside in it: each would cost as much as a small command, at every call.
 ${CAREFUL}
+local operations, at, n = ARGV[3], 1, 0
+local keys, names, verbs, places = { '' }, {}, {}, {}
+while at <= #operations do
+  local code, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
+  local key_ends = at + (key1 - ZERO) * 64 + key2 - ZERO + 6
+  local name_ends = key_ends + (name1 - ZERO) * 64 + name2 - ZERO
+  n = n + 1
+  verbs[n], places[n] = code - ZERO, (asks1 - ZERO) * 64 + asks2 - ZERO
+  keys[n + 1], names[n] = sub(operations, at + 7, key_ends), sub(operations, key_ends + 1, name_ends)
+  at = name_ends + 1
+end
+local texts = call('HMGET', KEYS[1], unpack(keys))
+
 -- The highest fence of this partition so far, whether or not its record still exists, or what the client has seen of a server that
 -- was failed over from; and whether a higher one is given out here.
 local mark, gave
 -- What was asked for last, what all that ask for it have in common, and whether the last claim in the reply was granted just that.
-local known_asks, ttl, kept, times, follows
--- Locks that are released, to be deleted at once; and those of which Redis does not tell yet what was done here.
-local gone, touched = {}, {}
+local known_asks, ttl, times, follows
+-- What is to be written: locks that are released, and fields with their texts; and which keys were read before something was done to them.
+local gone, kept, touched = {}, {}, {}
 local answers, careful, failure = { ARGV[2] }, nil, nil
-local operations, at, n = ARGV[3], 1, 0
 
-while at <= #operations and not failure do
-  local code, asks1, asks2, key1, key2, name1, name2 = byte(operations, at, at + 6)
-  local key_ends = at + (key1 - ZERO) * 64 + key2 - ZERO + 6
-  local name_ends = key_ends + (name1 - ZERO) * 64 + name2 - ZERO
-  local verb, asks = code - ZERO, ARGV[(asks1 - ZERO) * 64 + asks2 - ZERO]
-  local lock_key, name = locks .. sub(operations, at + 7, key_ends), sub(operations, key_ends + 1, name_ends)
-  local is_simple, answer = verb ~= LOOK and not touched[lock_key], nil
-  n, at = n + 1, name_ends + 1
+for i = 1, n do
+  local verb, key, name, asks, text = verbs[i], keys[i + 1], names[i], ARGV[places[i]], texts[i + 1]
+  local answer
 
   -- What most operations are: a key that nobody has is acquired, or its only holder, who is named in full, stays or goes. Texts
   -- are compared and cut here, not taken apart. Where it is not that simple nothing is done, and there is no answer yet.
-  if is_simple and (verb == ACQUIRE or verb == TRY) then
-    if not mark then
-      local last = tonumber(try('GET', KEYS[1]) or 0)
+  if touched[key] or verb == LOOK then
+    answer = nil
+  elseif verb == ACQUIRE or verb == TRY then
+    if not text and not mark then
+      local last = tonumber(texts[1] or 0)
       mark = last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))
     end
-    if mark then
+    if not text and mark then
       if asks ~= known_asks then
         known_asks, ttl, follows = asks, tonumber(string.match(asks, '^%[(%d+)')), false
-        kept, times = format('%d', ttl + 1000), pack('<dd', now, now + ttl)
+        times = pack('<dd', now, now + ttl)
       end
-      local fence = us > mark and us or mark + 1
-      -- To write only where nothing is tells whether there was anything.
-      local written = try('SET', lock_key, 'h' .. pack('<d', fence) .. times .. name .. asks, 'NX', 'PX', kept)
-      if written and not written.err then
-        if follows then
-          answer = '6'
-        else
-          -- In two parts, because %d knows no more than 31 bits on some machines, and %.0f is twice as dear.
-          local low, low_now = fence % HALF, now % HALF
-          answer = format('1\\n%d%08d\\n%d%08d\\n%d', (fence - low) / HALF, low, (now - low_now) / HALF, low_now, ttl)
-        end
-        mark, gave, follows = fence, true, true
+      mark, gave = us > mark and us or mark + 1, true
+      kept[#kept + 1] = key
+      kept[#kept + 1] = 'h' .. pack('<d', mark) .. times .. name .. asks
+      if follows then
+        answer = '6'
+      else
+        -- In two parts, because %d knows no more than 31 bits on some machines, and %.0f is twice as dear.
+        local low, low_now = mark % HALF, now % HALF
+        answer = format('1\\n%d%08d\\n%d%08d\\n%d', (mark - low) / HALF, low, (now - low_now) / HALF, low_now, ttl)
       end
+      follows = true
     end
-  elseif is_simple then
-    local text = try('GET', lock_key)
-    -- A text of the other form is shorter.
-    if type(text) == 'string' and #text > 33 and sub(text, 26, 25 + #name) == name then
-      local form, fence, acquired, expires = struct.unpack('<Bddd', text)
-      is_simple = form == LONE and expires > now
-      if is_simple and verb == RELEASE then
-        gone[#gone + 1], touched[lock_key] = lock_key, true
+  -- A text of the other form is shorter.
+  elseif text and #text > SPREAD_LENGTH and sub(text, 26, 25 + #name) == name then
+    local expires = unpack_one('<d', text, 18)
+    if byte(text) == LONE and expires > now then
+      if verb == RELEASE then
+        gone[#gone + 1] = key
         answer = '1'
-      elseif is_simple then
+      else
         follows = false
         local until_ms = math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + #name)))
-        text = sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
-        if until_ms == expires or not try('SET', lock_key, text, 'PX', until_ms - now + 1000).err then
-          answer = format('1\\n%.0f\\n%.0f\\n%d', fence, acquired, until_ms - now)
+        if until_ms > expires then
+          kept[#kept + 1] = key
+          kept[#kept + 1] = sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
         end
+        local fence, acquired = unpack_one('<dd', text, 2)
+        answer = format('1\\n%.0f\\n%.0f\\n%d', fence, acquired, until_ms - now)
       end
     end
   end
 
   if not answer then
-    careful = careful or make_careful(us, now, locks)
+    careful = careful or make_careful(us, now)
     careful.mark, careful.gave = mark, gave
-    local ok, result = pcall(careful.apply, n, verb, lock_key, name, asks, gone)
-    mark, gave, follows, gone, touched[lock_key] = careful.mark, careful.gave, false, {}, true
-    answer = ok and result or careful.answer_to(n, result, lock_key)
-    if not answer then failure = careful.text_of(result) end
+    local ok, result = pcall(careful.apply, i, verb, key, name, asks, gone, kept)
+    mark, gave, follows, gone, kept = careful.mark, careful.gave, false, {}, {}
+    answer = ok and result or careful.answer_to(i, result, key)
+    if not answer then
+      failure = careful.text_of(result)
+      break
+    end
   end
-  answers[n + 1] = answer
+  answers[i + 1], touched[key] = answer, true
 end
 
--- What was done is written down in any case: a fence that was given out, and how many hold a lock.
-if #gone > 0 then
-  local deleted = try('DEL', unpack(gone))
-  if type(deleted) == 'table' then failure = make_careful(us, now, locks).text_of(deleted) end
-end
+-- What was done is written down in any case: a fence that was given out, and how many hold a lock. A server that is out of memory
+-- refuses a script's first write and no other: so what takes no memory comes first.
+if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
 if careful then careful.save() end
-if gave then call('SET', KEYS[1], format('%d%08d', (mark - mark % HALF) / HALF, mark % HALF)) end
+if gave then
+  kept[#kept + 1] = ''
+  kept[#kept + 1] = format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)
+end
+if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end
+if us % SWEEP_EVERY == 0 then
+  careful = careful or make_careful(us, now)
+  careful.sweep()
+end
 if careful then careful.tell(answers) end
 -- Raised once more, the code would stand behind another one.
 if failure then return redis.error_reply(failure) end

@@ -258,9 +258,9 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000 }
       return context.skip("Redis 6.2 does not look at its replicas before a script.");
     const workers = await Workers.start({ connects: connectsTo(sentinelClients, sentinels), ttlMs });
     await depose(sentinels);
-    const highest = BigInt(String(await master.command("GET", "holdfast:{0}:fence")));
+    const highest = BigInt(String(await master.command("HGET", "holdfast:{0}:locks", "")));
     await sleep(ttlMs);
-    expect(BigInt(String(await master.command("GET", "holdfast:{0}:fence")))).toBe(highest);
+    expect(BigInt(String(await master.command("HGET", "holdfast:{0}:locks", "")))).toBe(highest);
     await follow(master, replicas);
     await workers.servesAll(soonMs);
     await workers.stop();
@@ -274,7 +274,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000 }
     const connects = connectsTo(clients, cluster);
     const workers = await Workers.start({ connects, ttlMs });
     const owns = await Promise.all(
-      cluster.masters.map((each) => each.command("EXISTS", "holdfast:{0}:fence").catch(() => 0)),
+      cluster.masters.map((each) => each.command("EXISTS", "holdfast:{0}:locks").catch(() => 0)),
     );
     const place = owns.indexOf(1);
     const [master, replica] = [cluster.masters[place]!, cluster.replicas[place]!];

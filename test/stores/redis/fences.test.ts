@@ -27,7 +27,7 @@ describe.skipIf(!canRunRedis())("redis: fences", () => {
   /** As a master whose clock is a minute ahead would leave it. */
   async function beAhead(): Promise<bigint> {
     const ahead = BigInt(Date.now() + 60_000) * 1_000n;
-    await server.command("SET", "holdfast:{0}:fence", String(ahead));
+    await server.command("HSET", "holdfast:{0}:locks", "", String(ahead));
     return ahead;
   }
 

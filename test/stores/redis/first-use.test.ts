@@ -120,7 +120,7 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     const text = await failure(open({ keyPrefix: "text" }).acquire(request));
     expect([text.code, text.message]).toEqual(["STORE_FAILURE", expect.stringContaining("keyPrefix")]);
 
-    await client.rpush("later:{0}:lock:key", "not ours");
+    await client.rpush("later:{0}:locks", "not ours");
     const lock = await failure(open({ keyPrefix: "later" }).acquire(request));
     expect([lock.code, lock.message]).toEqual(["STORE_FAILURE", expect.stringContaining("keyPrefix")]);
   });

@@ -5,11 +5,11 @@ import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
 
-const foreign = "holdfast:{0}:lock:foreign";
+const locksKey = "holdfast:{0}:locks";
 
 const kinds: readonly (readonly [string, (redis: Redis) => Promise<unknown>])[] = [
-  ["a list in its place", (redis) => redis.rpush(foreign, "not ours")],
-  ["a text in its place", (redis) => redis.set(foreign, "not ours")],
+  ["a text in its place", (redis) => redis.hset(locksKey, "foreign", "not ours")],
+  ["a long text in its place", (redis) => redis.hset(locksKey, "foreign", "not ours".repeat(10))],
   ["a list in the place of its claims", (redis) => redis.rpush("holdfast:{0}:claims:foreign", "not ours")],
   ["a text in the place of its queue", (redis) => redis.set("holdfast:{0}:queue:foreign", "not ours")],
   ["a text in the place of its limits", (redis) => redis.set("holdfast:{0}:limits:foreign", "not ours")],
@@ -55,9 +55,15 @@ describe.skipIf(!canRunRedis())("redis: a lock with", () => {
     code: "STORE_FAILURE",
     key: "foreign",
     message: expect.stringMatching(
-      /"holdfast:\{0\}:lock:foreign".*Delete that key, or choose another keyPrefix/,
+      /"holdfast:\{0\}:locks".*"holdfast:\{0\}:claims:foreign".*Delete it, or choose another keyPrefix/,
     ),
   });
+
+  async function forget(key: string): Promise<void> {
+    await client.hdel(locksKey, key);
+    const keys = await client.keys(`*:${key}`);
+    if (keys.length > 0) await client.del(...keys);
+  }
 
   /** Asks for all of it in one batch. */
   async function ask(requests: readonly ClaimRequest[]) {
@@ -77,12 +83,13 @@ describe.skipIf(!canRunRedis())("redis: a lock with", () => {
     const others = batch.filter(({ key }) => key !== "foreign");
     expect(await store.release(others)).toEqual([true, true, true, true]);
     expect((await client.keys("*:before")).concat(await client.keys("*:after"))).toEqual([]);
+    expect(await client.hkeys(locksKey)).not.toContain("before");
   });
 
   test.each(kinds)("%s works again when that has been deleted", async (_, put) => {
     await put(client);
     expect((await ask([reader("foreign"), reader("foreign")])).at(-1)).toEqual(told);
-    await client.del(...(await client.keys("*:foreign")));
+    await forget("foreign");
     expect(await ask([reader("foreign"), reader("foreign")])).toEqual(["held", "held"]);
   });
 
@@ -90,7 +97,6 @@ describe.skipIf(!canRunRedis())("redis: a lock with", () => {
     const lost = reader("foreign");
     const kept = reader("kept");
     await ask([lost, kept]);
-    await client.del(foreign);
     await put(client);
     const [failed, held] = await store.renew([lost, kept]);
     expect(failed).toEqual({ state: "failed", error: told });
@@ -100,11 +106,11 @@ describe.skipIf(!canRunRedis())("redis: a lock with", () => {
     await expect(store.look({ key: "foreign", maxClaims: 1 })).rejects.toEqual(told);
   });
 
-  test("a list in the place of the fences is told, too", async () => {
-    await client.rpush("holdfast:{0}:fence", "not ours");
+  test("a text in the place of the mark is told, too", async () => {
+    await client.hset(locksKey, "", "not ours");
     const locks = createLocks(store);
     await expect(locks.mutex("foreign").tryAcquire()).rejects.toEqual(told);
-    await client.del("holdfast:{0}:fence");
+    await client.hdel(locksKey, "");
     expect(await locks.mutex("foreign").tryRun(() => 1)).toEqual({ ran: true, value: 1 });
     await locks.close();
   });

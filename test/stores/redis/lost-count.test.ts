@@ -20,7 +20,7 @@ import { clusterClients, sentinelClients, standaloneClients } from "../../engine
 import { startRedisCluster, startRedisSentinels } from "../../engines/redis-topologies.ts";
 
 /** A key of the only partition. */
-const key = "holdfast:{0}:fence";
+const key = "holdfast:{0}:locks";
 
 function open(client: RedisClient) {
   const locks = createLocks(redisStore(client, { partitions: 1 }));

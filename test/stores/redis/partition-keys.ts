@@ -1,14 +1,14 @@
 /**
- * What may stand in Redis: the keys of records that have claims, each with a time to live; the fence; and the number of
- * partitions that all stores agree on.
+ * What may stand in Redis: the hash of locks, with those records that have claims and the mark of the fences; the keys of those that are
+ * spread, each with a time to live; and the number of partitions that all stores agree on.
  */
 import type { Redis } from "ioredis";
 import type { LockRecord } from "../../../src/core/record.ts";
 
-const FENCE = "holdfast:{0}:fence";
+const LOCKS = "holdfast:{0}:locks";
 /** Written with the first use of a store. */
 const AGREEMENT = "holdfast:{0}:partitions";
-const BELONGING = /^holdfast:\{0\}:([a-z]+):(.*)$/s;
+const BELONGING = /^holdfast:\{0\}:[a-z]+:(.*)$/s;
 
 const LIST = `
 local found = {}
@@ -27,18 +27,21 @@ export async function assertKeys(
   latestMs: number,
 ): Promise<void> {
   const found = (await redis.eval(LIST, 0)) as [key: string, ttlMs: number][];
-  const locks = new Set<string>();
   for (const [key, ttlMs] of found) {
     if (key === AGREEMENT) continue;
-    if (key === FENCE) {
-      if (ttlMs !== -1) throw new Error("The fence of the partition will expire.");
+    if (key === LOCKS) {
+      if (ttlMs !== -1) throw new Error("The locks of the partition will expire.");
       continue;
     }
-    const [, kind, name = ""] = BELONGING.exec(key) ?? [];
+    const [, name = ""] = BELONGING.exec(key) ?? [];
     const record = records.get(name);
     if (record === undefined) throw new Error(`Redis has ${key}, of a record that has no claim.`);
-    if (kind === "lock") locks.add(name);
     assertKept(key, ttlMs, record, latestMs);
+  }
+  const locks = new Set(await redis.hkeys(LOCKS));
+  locks.delete("");
+  for (const name of locks) {
+    if (!records.has(name)) throw new Error(`Redis has a lock ${name}, of a record that has no claim.`);
   }
   for (const name of records.keys()) {
     if (!locks.has(name)) throw new Error(`Redis has no record of ${name}, which has claims.`);

@@ -110,8 +110,8 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
    * in the record's text at the end. One that comes later meets a key that the user may not touch, and raises. If the script ended
    * there, the record would tell of fewer holders than there are, and more would be let in.
    */
-  test("a lock that the user may not touch fails alone, and what others of its batch did is whole", async () => {
-    const keys = ["resetkeys", "~*:fence", "~*:partitions", "~*:mine*"];
+  test("a lock whose claims the user may not touch fails alone, and what others of its batch did is whole", async () => {
+    const keys = ["resetkeys", "~*:locks", "~*:partitions", "~*:mine*"];
     const tenant = await createUser([server], "tenant", ...keys);
     const { client, end } = await standaloneClients["ioredis 5"]!(server, tenant);
     const store = redisStore(client);
@@ -128,7 +128,10 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
     await store.acquire(claim("mine", "2"));
     await store.release([claim("mine", "2")]);
 
-    const batch = [claim("mine", "3"), claim("theirs", "1"), claim("mine too", "1")];
+    // So is one that somebody asks for who is not its holder.
+    await store.acquire(claim("theirs", "1"));
+
+    const batch = [claim("mine", "3"), claim("theirs", "2"), claim("mine too", "1")];
     const [second, refused, other] = await Promise.allSettled(batch.map((request) => store.acquire(request)));
 
     expect(second).toMatchObject({ value: { state: "held" } });
@@ -160,7 +163,7 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
   });
 
   test("without a command of the script, it is told the server's words", async () => {
-    const poor = await createUser([server], "poorest", "-get");
+    const poor = await createUser([server], "poorest", "-hmget");
     const locks = await open(standaloneClients["ioredis 5"]!(server, poor));
     const error = await locks
       .mutex("poor")

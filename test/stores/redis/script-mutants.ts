@@ -9,8 +9,8 @@ export interface ScriptMutant {
 export const scriptMutants: readonly ScriptMutant[] = [
   {
     name: "a lone holder lives one tick too long",
-    find: "form == LONE and expires > now",
-    replace: "form == LONE and expires >= now",
+    find: "byte(text) == LONE and expires > now",
+    replace: "byte(text) == LONE and expires >= now",
   },
   {
     name: "a lone holder that is not named in full lives one tick too long",
@@ -89,13 +89,13 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "local fence = us > mark and us or mark + 1",
-    replace: "local fence = us",
+    find: "mark, gave = us > mark and us or mark + 1, true",
+    replace: "mark, gave = us, true",
   },
   {
     name: "a fence ignores the time",
-    find: "local fence = us > mark and us or mark + 1",
-    replace: "local fence = mark + 1",
+    find: "mark, gave = us > mark and us or mark + 1, true",
+    replace: "mark, gave = mark + 1, true",
   },
   {
     name: "a fence among several is the time, also where the clock stood still or went back",
@@ -109,8 +109,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence that was not given out is used up",
-    find: "      local written = try('SET'",
-    replace: "      mark = fence\n      local written = try('SET'",
+    find: "    if not text and mark then\n",
+    replace: "    mark = mark and mark + 1\n    if not text and mark then\n",
   },
   {
     name: "a grant that counts on has the ttl of another",
@@ -119,28 +119,33 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "what was released in the same call is still seen",
-    find: "gone[#gone + 1], touched[lock_key] = lock_key, true",
-    replace: "gone[#gone + 1] = lock_key",
+    find: "answers[i + 1], touched[key] = answer, true",
+    replace: "answers[i + 1], touched[key] = answer, verb ~= RELEASE or nil",
   },
   {
     name: "what was released in the same call is deleted after what follows",
-    find: "    if #gone > 0 then call('DEL', unpack(gone)) end\n",
-    replace: "",
+    find: "    if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end\n    if #kept",
+    replace: "    if #kept",
+  },
+  {
+    name: "what was granted in the same call is written after what follows",
+    find: "    if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end\n    careful.owes",
+    replace: "    careful.owes",
   },
   {
     name: "a record that is spread and not yet saved is taken for what it was",
-    find: "careful.gave, false, {}, true",
-    replace: "careful.gave, false, {}, nil",
+    find: "answers[i + 1], touched[key] = answer, true",
+    replace: "answers[i + 1], touched[key] = answer, not careful or nil",
   },
   {
     name: "locks that are released stay",
-    find: "local deleted = try('DEL', unpack(gone))",
-    replace: "local deleted = 0",
+    find: "if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif careful",
+    replace: "if careful",
   },
   {
     name: "the partition's fence is not kept",
-    find: "if gave then call(",
-    replace: "if false then call(",
+    find: "if gave then\n",
+    replace: "if false then\n",
   },
   {
     name: "a server that has lost its fences does not learn of them from its clients",
@@ -184,8 +189,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a heartbeat can shorten a lone lease that is not named in full",
-    find: "if until_ms > expires then",
-    replace: "if true then",
+    find: "if until_ms > expires then\n      expires = until_ms",
+    replace: "if true then\n      expires = until_ms",
   },
   {
     name: "asking again can shorten a lease",
@@ -254,7 +259,12 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "the sets of a record have no time to live",
-    find: "        for _, key in ipairs(keys) do call('PEXPIREAT', key, kept) end\n",
+    find: "          for _, key in ipairs({ keys_of(record.key) }) do call('PEXPIREAT', key, record.last + SLACK_MS) end\n",
     replace: "",
+  },
+  {
+    name: "the weight of those whose sets are gone still counts",
+    find: "record.arrivals, record.weight, record.last = 0, 0, 0",
+    replace: "record.arrivals, record.last = 0, 0",
   },
 ];
