@@ -1,6 +1,7 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
 import type { GrantRef } from "../../core/index.ts";
+import type { StayAwake } from "../stay-awake.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, replyCode } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
@@ -47,6 +48,7 @@ const SHA = createHash("sha1").update(SCRIPT).digest("hex");
 
 export interface BatchOptions {
   readonly connection: Connection;
+  readonly awake: StayAwake;
   /** The beginning of the partition's keys, with its hash tag. */
   readonly partition: string;
   readonly channelPrefix: string;
@@ -121,18 +123,24 @@ export class Batch {
 
   #send(batch: readonly Operation[]): void {
     this.#flights++;
+    this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
     this.#call(words).then(
       (reply) => {
-        this.#flights--;
+        this.#landed();
         this.#answer(batch, stamp, reply);
       },
       (error: unknown) => {
-        this.#flights--;
+        this.#landed();
         this.#fail(batch, error);
       },
     );
+  }
+
+  #landed(): void {
+    this.#flights--;
+    this.#options.awake.answered();
   }
 
   #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {
@@ -168,24 +176,13 @@ export class Batch {
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */
   #words(batch: readonly Operation[], stamp: string): string[] {
     const asked = new Places();
-    // Joined at once: a text that grows piece by piece is put together again, at a multiple of the cost, to be sent.
-    const pieces: string[] = [];
+    let operations = "";
     for (const { verb, key, id, token, asks } of batch) {
       const place = asks === undefined ? NOWHERE : asked.of(asks);
-      const nameBytes = byteLength(id) + byteLength(token) + 2;
-      pieces.push(
-        verb,
-        place,
-        twoCharacters(byteLength(key)),
-        twoCharacters(nameBytes),
-        key,
-        id,
-        "\n",
-        token,
-        "\n",
-      );
+      const lengths = numerals[byteLength(key)]! + numerals[byteLength(id) + byteLength(token) + 2]!;
+      operations += `${verb}${place}${lengths}${key}${id}\n${token}\n`;
     }
-    return ["1", this.#locks, this.#settingsText(), stamp, pieces.join(""), ...asked.texts];
+    return ["1", this.#locks, this.#settingsText(), stamp, operations, ...asked.texts];
   }
 
   #settingsText(): string {
@@ -226,7 +223,7 @@ class Places {
     if (text === this.#lastText) return this.#lastPlace;
     let place = this.#places.get(text);
     if (place === undefined) {
-      place = twoCharacters(FIXED_ARGUMENTS + this.texts.push(text));
+      place = numerals[FIXED_ARGUMENTS + this.texts.push(text)]!;
       this.#places.set(text, place);
     }
     this.#lastText = text;
@@ -235,7 +232,7 @@ class Places {
   }
 }
 
-/** A number below 4,096 as two characters of plain text. */
-function twoCharacters(number: number): string {
-  return String.fromCharCode(48 + (number >> 6), 48 + (number & 63));
-}
+/** The numbers below 4,096 as two characters of plain text each. */
+const numerals = Array.from({ length: 4_096 }, (_, number) =>
+  String.fromCharCode(48 + (number >> 6), 48 + (number & 63)),
+);

@@ -23,6 +23,7 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
+import { StayAwake } from "../stay-awake.ts";
 import { ACQUIRE, Batch, LOOK, locksOf, RELEASE, RENEW, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
@@ -84,10 +85,12 @@ class RedisStore implements QuorumMember {
     this.#wakeUps = new WakeUps(connection, channelPrefix);
     this.#hello = new Hello(connection, this.#keyPrefix, count);
     this.#partitions = Array.from({ length: count }, (_, tag) => `${this.#keyPrefix}:{${tag}}`);
+    const awake = new StayAwake();
     this.#batches = this.#partitions.map(
       (partition) =>
         new Batch({
           connection,
+          awake,
           partition,
           channelPrefix,
           maxWaiters,
@@ -124,12 +127,16 @@ class RedisStore implements QuorumMember {
     );
   }
 
-  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    const [only] = refs;
-    // The end of every lock cycle.
-    if (refs.length === 1 && only !== undefined) return [await this.#release(only)];
-    return Promise.all(refs.map((ref) => this.#release(ref)));
+  // Like acquire: this ends every lock cycle.
+  release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    try {
+      for (const ref of refs) checkRenewRef(ref);
+      const [only] = refs;
+      if (refs.length === 1 && only !== undefined) return this.#release(only);
+      return Promise.all(refs.map((ref) => this.#release(ref))).then((released) => released.flat());
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   async confirm(ref: ClaimRef, own: bigint, agreed: AgreedGrant): Promise<boolean> {
@@ -168,12 +175,15 @@ class RedisStore implements QuorumMember {
     return this.#acquire(request, terms);
   }
 
-  async #release(ref: ClaimRef): Promise<boolean> {
-    if (this.#heldBack.size > 0) await this.#heldBack.get(claimName(ref));
+  /** Whether that one was. */
+  #release(ref: ClaimRef): Promise<readonly [boolean]> {
+    const heldBack = this.#heldBack.size > 0 ? this.#heldBack.get(claimName(ref)) : undefined;
+    if (heldBack !== undefined) return heldBack.then(() => this.#release(ref));
     const { losses } = this.#connection;
-    const released = await this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, wasReleased);
-    if (!released && losses !== this.#connection.losses) throw unsureOfRelease(ref.key);
-    return released;
+    return this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, wasReleased).then((released) => {
+      if (!released && losses !== this.#connection.losses) throw unsureOfRelease(ref.key);
+      return [released];
+    });
   }
 
   #ask<T>(

@@ -445,7 +445,7 @@ local function make_careful(us, now)
       local key, text = some[i], some[i + 1]
       local is_lone = byte(text) == LONE and #text > SPREAD_LENGTH
       local expired = (is_lone or #text == SPREAD_LENGTH) and struct.unpack('<d', text, is_lone and 18 or 26)
-      if key ~= '' and expired and expired + SLACK_MS < now then
+      if expired and expired + SLACK_MS < now then
         call('HDEL', KEYS[1], key)
         if not is_lone then call('DEL', keys_of(key)) end
       end

@@ -1,7 +1,6 @@
 /**
  * The production script with the test's time instead of the server's: the one place where it asks for the time is
- * replaced by two further arguments. Nor does it sweep: what it has swept cannot come back to life when the time is set back, as
- * it can for the record machine. Nothing of this is known to the script itself.
+ * replaced by two further arguments. Nothing of this is known to the script itself.
  */
 import { createHash } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -11,9 +10,13 @@ import { SCRIPT } from "../../../src/stores/redis/script.ts";
 const TIME = /\b(?:redis\.)?call\('TIME'\)/g;
 const SWEEPS = /\bus % 16 == 0\b/g;
 
-/** The script with time from its last two arguments. */
-export function timedScript(script: string): string {
-  return replaceOnce(replaceOnce(script, TIME, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }"), SWEEPS, "false");
+/**
+ * The script with time from its last two arguments. Unless it is told to, it does not sweep: what was swept cannot come back to life
+ * when the time is set back, as it can for the record machine.
+ */
+export function timedScript(script: string, { sweeps = false } = {}): string {
+  const timed = replaceOnce(script, TIME, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
+  return replaceOnce(timed, SWEEPS, sweeps ? "us % 16 == 0" : "false");
 }
 
 function replaceOnce(text: string, pattern: RegExp, replacement: string): string {

@@ -1,0 +1,119 @@
+/** What a crashed holder left is a field of a hash, which Redis does not drop by itself. Calls for other locks do, by chance. */
+import type { ClaimRequest, Store } from "holdfast";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { redisStore } from "../../../src/stores/redis/index.ts";
+import { SCRIPT } from "../../../src/stores/redis/script.ts";
+import { claimRequest } from "../../core/claim-request.ts";
+import { type RedisServer, startRedis } from "../../engines/redis.ts";
+import { START_US } from "./differential-histories.ts";
+import { TimedClient, timedScript } from "./timed-script.ts";
+
+const LOCKS = "holdfast:{0}:locks";
+const TTL_MS = 1_000;
+/** When Redis has dropped the sets of what had this ttl. */
+const OVER_MS = TTL_MS + 1_001;
+
+let server: RedisServer;
+let redis: Redis;
+let client: TimedClient;
+let store: Store;
+
+beforeAll(async () => {
+  server = await startRedis();
+  redis = new Redis(server.port, "127.0.0.1");
+}, 120_000);
+
+afterAll(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+
+beforeEach(async () => {
+  await redis.flushall();
+  client = new TimedClient(redis, timedScript(SCRIPT, { sweeps: true }));
+  passTo(0);
+  store = redisStore(client);
+});
+
+/** To some milliseconds after the start, at a time that is a turn to sweep or is not. */
+function passTo(ms: number, sweeps = false): void {
+  const us = START_US + ms * 1_000;
+  client.us = us - (us % 16) + (sweeps ? 16 : 1);
+}
+
+const hold = (key: string, changes: Partial<ClaimRequest> = {}) =>
+  store.acquire(claimRequest("a", { key, ttlMs: TTL_MS, ...changes }));
+
+/** Two claims, which makes the record a spread one. */
+async function share(key: string, ttlMs = TTL_MS): Promise<void> {
+  await store.acquire(claimRequest("a", { key, ttlMs, limit: 2 }));
+  await store.acquire(claimRequest("b", { key, ttlMs, limit: 2 }));
+}
+
+async function kept(): Promise<string[]> {
+  return (await redis.hkeys(LOCKS)).filter((key) => key !== "").sort();
+}
+
+test("redis: what was left to expire is swept by calls for other locks, and nothing else is", async () => {
+  await hold("left");
+  await share("left by two");
+  await hold("held", { ttlMs: 60_000 });
+  await share("held by two", 60_000);
+  await redis.hset(LOCKS, "foreign", "not ours");
+  passTo(OVER_MS, true);
+  await store.look({ key: "other", maxClaims: 1 });
+
+  expect(await kept()).toEqual(["foreign", "held", "held by two"]);
+  expect(await redis.keys("*:left by two")).toEqual([]);
+  for (const key of ["held", "held by two"]) {
+    const { keys } = await store.look({ key, maxClaims: 0 });
+    expect(keys[0]?.heldCount).toBe(key === "held" ? 1 : 2);
+  }
+  // The mark stays: fences go on growing.
+  expect(await redis.hexists(LOCKS, "")).toBe(1);
+});
+
+test("redis: what has just expired is left to those who may want it", async () => {
+  await hold("left");
+  await share("left by two");
+  passTo(OVER_MS - 1, true);
+  await store.look({ key: "other", maxClaims: 1 });
+  expect(await kept()).toEqual(["left", "left by two"]);
+});
+
+test("redis: most calls do not sweep", async () => {
+  await hold("left");
+  passTo(OVER_MS);
+  await store.look({ key: "other", maxClaims: 1 });
+  expect(await kept()).toEqual(["left"]);
+});
+
+test("redis: many are swept in many calls", async () => {
+  const keys = Array.from({ length: 200 }, (_, index) => `left-${index}`);
+  await Promise.all(keys.map((key) => hold(key)));
+  let calls = 0;
+  passTo(OVER_MS, true);
+  for (; (await kept()).length > 0 && calls < 1_000; calls++) await store.look({ key: "other", maxClaims: 1 });
+  // Eight at a time, now and then with the mark among them.
+  expect(calls).toBeGreaterThanOrEqual(200 / 8);
+  expect(calls).toBeLessThan(100);
+});
+
+/**
+ * The interleaving: a record is spread, and all of its claims expire. Redis drops its sets, but not the field that tells what they
+ * weigh. If that were believed, a lock that nobody has would be refused.
+ */
+test("redis: a record whose sets are gone weighs nothing, whether its time is over or was set back", async () => {
+  for (const ms of [OVER_MS, 0]) {
+    await redis.flushall();
+    passTo(0);
+    await share("left by two");
+    await redis.del(...(await redis.keys("*:left by two")));
+    passTo(ms);
+    const answer = await store.acquire(claimRequest("c", { key: "left by two", limit: 1, wait: false }));
+    expect(answer.state).toBe("held");
+    expect(await store.release([claimRequest("c", { key: "left by two" })])).toEqual([true]);
+    expect(await kept()).toEqual([]);
+  }
+});
