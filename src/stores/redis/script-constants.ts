@@ -40,7 +40,7 @@ const constants: Readonly<Record<string, number | string>> = {
   /** How long Redis keeps the sets of a record that is spread, after its last claim has expired. */
   SLACK_MS: 1_000,
   /** One call in so many looks for what expired long ago, and at how many fields. */
-  SWEEP_EVERY: 16,
+  SWEEP_EVERY: 64,
   SWEPT: 8,
   /** Half of the digits of a fence. */
   HALF: 100_000_000,

@@ -75,8 +75,8 @@ local texts = call('HMGET', KEYS[1], unpack(keys))
 local mark, gave
 -- What was asked for last, what all that ask for it have in common, and whether the last claim in the reply was granted just that.
 local known_asks, ttl, times, follows
--- What is to be written: locks that are released, and fields with their texts; and which keys were read before something was done to them.
-local gone, kept, touched = {}, {}, {}
+-- What is to be written: locks that are released, and fields with their texts; and how many.
+local gone, goes, kept, keeps = {}, 0, {}, 0
 local answers, careful, failure = { ARGV[2] }, nil, nil
 
 for i = 1, n do
@@ -85,7 +85,8 @@ for i = 1, n do
 
   -- What most operations are: a key that nobody has is acquired, or its only holder, who is named in full, stays or goes. Texts
   -- are compared and cut here, not taken apart. Where it is not that simple nothing is done, and there is no answer yet.
-  if touched[key] or verb == LOOK then
+  if texts[key] or verb == LOOK then
+    -- What was read of that key is no longer so, or it takes more than a text.
     answer = nil
   elseif verb == ACQUIRE or verb == TRY then
     if not text and not mark then
@@ -98,8 +99,8 @@ for i = 1, n do
         times = pack('<dd', now, now + ttl)
       end
       mark, gave = us > mark and us or mark + 1, true
-      kept[#kept + 1] = key
-      kept[#kept + 1] = 'h' .. pack('<d', mark) .. times .. name .. asks
+      keeps = keeps + 2
+      kept[keeps - 1], kept[keeps] = key, 'h' .. pack('<d', mark) .. times .. name .. asks
       if follows then
         answer = '6'
       else
@@ -109,19 +110,19 @@ for i = 1, n do
       end
       follows = true
     end
-  -- A text of the other form is shorter.
+  -- A text of the other form is shorter, and nobody but the claim itself knows its name.
   elseif text and #text > SPREAD_LENGTH and sub(text, 26, 25 + #name) == name then
     local expires = unpack_one('<d', text, 18)
-    if byte(text) == LONE and expires > now then
+    if expires > now then
       if verb == RELEASE then
-        gone[#gone + 1] = key
-        answer = '1'
+        goes = goes + 1
+        gone[goes], answer = key, '1'
       else
         follows = false
         local until_ms = math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + #name)))
         if until_ms > expires then
-          kept[#kept + 1] = key
-          kept[#kept + 1] = sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
+          keeps = keeps + 2
+          kept[keeps - 1], kept[keeps] = key, sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
         end
         local fence, acquired = unpack_one('<dd', text, 2)
         answer = format('1\\n%.0f\\n%.0f\\n%d', fence, acquired, until_ms - now)
@@ -133,25 +134,26 @@ for i = 1, n do
     careful = careful or make_careful(us, now)
     careful.mark, careful.gave = mark, gave
     local ok, result = pcall(careful.apply, i, verb, key, name, asks, gone, kept)
-    mark, gave, follows, gone, kept = careful.mark, careful.gave, false, {}, {}
+    mark, gave, follows = careful.mark, careful.gave, false
+    gone, goes, kept, keeps = {}, 0, {}, 0
     answer = ok and result or careful.answer_to(i, result, key)
     if not answer then
       failure = careful.text_of(result)
       break
     end
   end
-  answers[i + 1], touched[key] = answer, true
+  answers[i + 1], texts[key] = answer, true
 end
 
 -- What was done is written down in any case: a fence that was given out, and how many hold a lock. A server that is out of memory
 -- refuses a script's first write and no other: so what takes no memory comes first.
-if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
+if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end
 if careful then careful.save() end
 if gave then
-  kept[#kept + 1] = ''
-  kept[#kept + 1] = format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)
+  keeps = keeps + 2
+  kept[keeps - 1], kept[keeps] = '', format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)
 end
-if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end
+if keeps > 0 then call('HSET', KEYS[1], unpack(kept)) end
 if us % SWEEP_EVERY == 0 then
   careful = careful or make_careful(us, now)
   careful.sweep()

@@ -9,8 +9,8 @@ export interface ScriptMutant {
 export const scriptMutants: readonly ScriptMutant[] = [
   {
     name: "a lone holder lives one tick too long",
-    find: "byte(text) == LONE and expires > now",
-    replace: "byte(text) == LONE and expires >= now",
+    find: "    if expires > now then\n      if verb == RELEASE",
+    replace: "    if expires >= now then\n      if verb == RELEASE",
   },
   {
     name: "a lone holder that is not named in full lives one tick too long",
@@ -119,8 +119,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "what was released in the same call is still seen",
-    find: "answers[i + 1], touched[key] = answer, true",
-    replace: "answers[i + 1], touched[key] = answer, verb ~= RELEASE or nil",
+    find: "answers[i + 1], texts[key] = answer, true",
+    replace: "answers[i + 1], texts[key] = answer, verb ~= RELEASE or nil",
   },
   {
     name: "what was released in the same call is deleted after what follows",
@@ -134,12 +134,12 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a record that is spread and not yet saved is taken for what it was",
-    find: "answers[i + 1], touched[key] = answer, true",
-    replace: "answers[i + 1], touched[key] = answer, not careful or nil",
+    find: "answers[i + 1], texts[key] = answer, true",
+    replace: "answers[i + 1], texts[key] = answer, not careful or nil",
   },
   {
     name: "locks that are released stay",
-    find: "if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif careful",
+    find: "if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif careful",
     replace: "if careful",
   },
   {

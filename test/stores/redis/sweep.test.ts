@@ -39,7 +39,7 @@ beforeEach(async () => {
 /** To some milliseconds after the start, at a time that is a turn to sweep or is not. */
 function passTo(ms: number, sweeps = false): void {
   const us = START_US + ms * 1_000;
-  client.us = us - (us % 16) + (sweeps ? 16 : 1);
+  client.us = us - (us % 64) + (sweeps ? 64 : 1);
 }
 
 const hold = (key: string, changes: Partial<ClaimRequest> = {}) =>
@@ -94,7 +94,8 @@ test("redis: many are swept in many calls", async () => {
   await Promise.all(keys.map((key) => hold(key)));
   let calls = 0;
   passTo(OVER_MS, true);
-  for (; (await kept()).length > 0 && calls < 1_000; calls++) await store.look({ key: "other", maxClaims: 1 });
+  for (; (await kept()).length > 0 && calls < 1_000; calls++)
+    await store.look({ key: "other", maxClaims: 1 });
   // Eight at a time, now and then with the mark among them.
   expect(calls).toBeGreaterThanOrEqual(200 / 8);
   expect(calls).toBeLessThan(100);
