@@ -191,7 +191,7 @@ function methodOf({ alone, many, hotKey, waiters, renewals, crowd }: Sizes): str
     `Everybody takes a turn in each round of ${whole(alone.cycles)} cycles (one caller) or ${whole(many.cycles)} (many callers), ` +
       `${many.rounds} rounds after a warm-up, and each round is divided by its neighbour: what disturbs the machine disturbs both. ` +
       "Ratios of speeds are Holdfast's by the other's; ratios of latencies and costs are the other way round.",
-    `The network is a proxy in a process of its own that holds every reply back for ${NETWORK_MS} ms or a little more.`,
+    `The network is a proxy in a process of its own that holds every reply back for ${NETWORK_MS} ms.`,
     `The hot key is wanted by processes of their own, all the time, for ${hotKey.durationMs / 1_000} s, ${hotKey.rounds} times. The wait of a fair ` +
       "queue is the number of workers times the hold as it was measured and a PING's round trip on the idle server. Waits that " +
       "the end cut short count with what they had come to. The other libraries try as often as they do by default, without end. " +

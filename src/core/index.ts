@@ -82,6 +82,7 @@ export type {
   StandbyTerms,
 } from "./standby.ts";
 export type { LocksStats } from "./stats.ts";
+export { StayAwake } from "./stay-awake.ts";
 export * from "./store.ts";
 export { callStore, isSound } from "./store-calls.ts";
 export { classesOf, closedStore, type ErrorMeaning, isMistake, meaning, storeError } from "./store-errors.ts";

@@ -1,7 +1,6 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
-import type { GrantRef } from "../../core/index.ts";
-import type { StayAwake } from "../stay-awake.ts";
+import type { GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, replyCode } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
@@ -179,7 +178,7 @@ export class Batch {
     let operations = "";
     for (const { verb, key, id, token, asks } of batch) {
       const place = asks === undefined ? NOWHERE : asked.of(asks);
-      const lengths = numerals[byteLength(key)]! + numerals[byteLength(id) + byteLength(token) + 2]!;
+      const lengths = twoCharacters(byteLength(key)) + twoCharacters(byteLength(id) + byteLength(token) + 2);
       operations += `${verb}${place}${lengths}${key}${id}\n${token}\n`;
     }
     return ["1", this.#locks, this.#settingsText(), stamp, operations, ...asked.texts];
@@ -223,7 +222,7 @@ class Places {
     if (text === this.#lastText) return this.#lastPlace;
     let place = this.#places.get(text);
     if (place === undefined) {
-      place = numerals[FIXED_ARGUMENTS + this.texts.push(text)]!;
+      place = twoCharacters(FIXED_ARGUMENTS + this.texts.push(text));
       this.#places.set(text, place);
     }
     this.#lastText = text;
@@ -232,7 +231,11 @@ class Places {
   }
 }
 
-/** The numbers below 4,096 as two characters of plain text each. */
 const numerals = Array.from({ length: 4_096 }, (_, number) =>
   String.fromCharCode(48 + (number >> 6), 48 + (number & 63)),
 );
+
+/** A number below 4,096 as two characters of plain text. */
+function twoCharacters(number: number): string {
+  return numerals[number] as string;
+}

@@ -20,10 +20,10 @@ import {
   type RefusalReason,
   type RenewAnswer,
   type RenewRef,
+  StayAwake,
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { StayAwake } from "../stay-awake.ts";
 import { ACQUIRE, Batch, LOOK, locksOf, RELEASE, RENEW, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";

@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from "vitest";
-import { StayAwake } from "../../src/stores/stay-awake.ts";
+import { StayAwake } from "../../src/core/stay-awake.ts";
 
 /** As far as the event loop has got. */
 let nowMs = 0;
