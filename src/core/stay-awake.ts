@@ -3,9 +3,9 @@
  *
  * A process without anything to do is put to sleep by the kernel, and to be woken takes it longer than such a server needs for its
  * answer: tens of microseconds on a virtual machine. So for a moment it is better not to go to sleep. Whatever else the process
- * has to do is done in the turns meanwhile; what is spent is processor time, up to `LIMIT_MS` a call. Where answers take longer
- * than that, as over most networks, it would be spent for nothing: each time that one did not come in time, twice as many calls as
- * before are made the usual way before it is tried again.
+ * has to do is done in the turns meanwhile; what is spent is processor time, up to `LIMIT_MS` after a call and after each answer. Where
+ * answers take longer than that, as over most networks, it would be spent for nothing: each time that none came in time, twice as
+ * many calls as before are made the usual way before it is tried again.
  */
 import { availableParallelism } from "node:os";
 
@@ -14,6 +14,8 @@ const LIMIT_MS = 0.25;
 
 /** The most calls that are made the usual way in between. */
 const MOST_SKIPPED = 1_024;
+
+const NONE = 0;
 
 export interface StayAwakeOptions {
   readonly nowMs?: () => number;
@@ -27,7 +29,9 @@ export class StayAwake {
   readonly #nowMs: () => number;
   readonly #nextTurn: (callback: () => void) => void;
   readonly #isOfUse: boolean;
-  #underWay = 0;
+  /** Counts up with each time that the loop is kept turning, and how many calls that is for. */
+  #wait = NONE;
+  #awaited = 0;
   #untilMs = 0;
   #isTurning = false;
   /** How many calls are made the usual way after the next failure, and how many of them are left now. */
@@ -40,33 +44,42 @@ export class StayAwake {
     this.#isOfUse = (options.processors ?? availableParallelism()) > 1;
   }
 
-  /** A call has been sent. */
-  sent(): void {
-    this.#underWay++;
-    if (!this.#isOfUse) return;
+  /** A call has been sent. Returns which wait it belongs to, if any. */
+  sent(): number {
+    if (!this.#isOfUse) return NONE;
     if (this.#skipsLeft > 0) {
       this.#skipsLeft--;
-      return;
+      return NONE;
     }
-    this.#untilMs = this.#nowMs() + LIMIT_MS;
-    if (this.#isTurning) return;
-    this.#isTurning = true;
-    this.#nextTurn(this.#turn);
+    if (!this.#isTurning) {
+      this.#isTurning = true;
+      this.#wait++;
+      this.#awaited = 0;
+      this.#untilMs = this.#nowMs() + LIMIT_MS;
+      this.#nextTurn(this.#turn);
+    }
+    this.#awaited++;
+    return this.#wait;
   }
 
-  /** A call has been answered, or has failed. */
-  answered(): void {
-    this.#underWay--;
-    if (this.#isTurning) this.#skips = 1;
+  /**
+   * A call of that wait has been answered, or has failed. Answers to calls of a wait that is over came late, and tell nothing of
+   * whether the next ones come in time.
+   */
+  answered(wait: number): void {
+    if (!this.#isTurning || wait !== this.#wait) return;
+    this.#awaited--;
+    this.#skips = 1;
+    this.#untilMs = this.#nowMs() + LIMIT_MS;
   }
 
   readonly #turn = () => {
-    if (this.#underWay > 0 && this.#nowMs() < this.#untilMs) {
+    if (this.#awaited > 0 && this.#nowMs() < this.#untilMs) {
       this.#nextTurn(this.#turn);
       return;
     }
     this.#isTurning = false;
-    if (this.#underWay === 0) return;
+    if (this.#awaited === 0) return;
     this.#skipsLeft = this.#skips;
     this.#skips = Math.min(2 * this.#skips, MOST_SKIPPED);
   };

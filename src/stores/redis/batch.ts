@@ -122,24 +122,24 @@ export class Batch {
 
   #send(batch: readonly Operation[]): void {
     this.#flights++;
-    this.#options.awake.sent();
+    const wait = this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
     this.#call(words).then(
       (reply) => {
-        this.#landed();
+        this.#landed(wait);
         this.#answer(batch, stamp, reply);
       },
       (error: unknown) => {
-        this.#landed();
+        this.#landed(wait);
         this.#fail(batch, error);
       },
     );
   }
 
-  #landed(): void {
+  #landed(wait: number): void {
     this.#flights--;
-    this.#options.awake.answered();
+    this.#options.awake.answered(wait);
   }
 
   #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {

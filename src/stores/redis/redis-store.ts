@@ -224,12 +224,12 @@ class RedisStore implements QuorumMember {
   async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
     const { partition, scan, after } = readCursor(query.cursor, this.#partitions.length);
     const locks = locksOf(this.#partitions[partition] as string);
-    const [next, found] = await scanKeys(this.#connection, locks, query, scan, after);
+    const [next, found, first] = await scanKeys(this.#connection, locks, query, scan, after);
     const left = [...new Set(found)].filter((key) => key > after).sort();
     const shown = left.slice(0, query.limit);
     const statuses = await Promise.all(shown.map((key) => this.#lookAt(key, query.maxClaims)));
     const keys = statuses.filter((status) => status.heldCount + status.waitingCount > 0);
-    if (left.length > shown.length) return { keys, cursor: `${partition}.${scan}.${shown.at(-1)}` };
+    if (left.length > shown.length) return { keys, cursor: `${partition}.${first}.${shown.at(-1)}` };
     if (next !== "0") return { keys, cursor: `${partition}.${next}.` };
     if (partition + 1 < this.#partitions.length) return { keys, cursor: `${partition + 1}.0.` };
     return { keys };

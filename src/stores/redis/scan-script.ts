@@ -12,19 +12,20 @@ const STEPS_PER_PAGE = "1000";
  * begin a longer scan again, and pass over what was shown, would miss keys: where the server has made its table of locks
  * smaller meanwhile, the same scan finds keys that it did not find before, and passes over those as well.
  *
- * KEYS[1]: the locks of the partition. ARGV: cursor, pattern, steps, limit, the number of the call. Replies that number, and as HSCAN
- * does, without the locks themselves.
+ * KEYS[1]: the locks of the partition. ARGV: cursor, pattern, steps, limit, the number of the call. Replies that number; as HSCAN
+ * does, without the locks themselves; and the cursor of the first step that found anything.
  */
 const SCAN_SCRIPT = `
-local cursor, found = ARGV[1], {}
+local cursor, found, first = ARGV[1], {}, nil
 for _ = 1, tonumber(ARGV[3]) do
+  if #found == 0 then first = cursor end
   local step = redis.call('HSCAN', KEYS[1], cursor, 'MATCH', ARGV[2], 'COUNT', 1)
   if #found > 0 and #found + #step[2] / 2 > tonumber(ARGV[4]) then break end
   for i = 1, #step[2], 2 do found[#found + 1] = step[2][i] end
   cursor = step[1]
   if cursor == '0' then break end
 end
-return { ARGV[5], cursor, found }`;
+return { ARGV[5], cursor, found, first }`;
 
 /** One page of keys, and where the server's scan goes on: "0" at its end. */
 export async function scanKeys(
@@ -33,17 +34,18 @@ export async function scanKeys(
   { prefix, limit }: Extract<LookQuery, { prefix: string }>,
   scan: string,
   after: string,
-): Promise<[next: string, keys: string[]]> {
+): Promise<[next: string, keys: string[], first: string]> {
   const pattern = `${escapePattern(prefix)}*`;
-  // What was shown already is of the first step alone.
+  // What was shown already is of the first step that found anything, and the page goes on with that one.
   const steps = after === "" ? STEPS_PER_PAGE : "1";
   const number = nextCall();
   const args = [SCAN_SCRIPT, "1", locks, scan, pattern, steps, String(limit), number];
   try {
     const reply = await connection.send(locks, "EVAL", args);
-    const [, next, found] = replyTo(number, reply, connection, locks);
+    const [, next, found, first] = replyTo(number, reply, connection, locks);
     // The field without a name is no lock.
-    return [String(next), (found as unknown[]).map(String).filter((key) => key !== "")];
+    const keys = (found as unknown[]).map(String).filter((key) => key !== "");
+    return [String(next), keys, String(first)];
   } catch (error) {
     throw mapError(error);
   }

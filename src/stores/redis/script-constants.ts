@@ -39,9 +39,11 @@ const constants: Readonly<Record<string, number | string>> = {
   SPREAD_LENGTH: 33,
   /** How long Redis keeps the sets of a record that is spread, after its last claim has expired. */
   SLACK_MS: 1_000,
-  /** One call in so many looks for what expired long ago, and at how many fields. */
+  /** One operation in so many has its call look for what expired long ago: at how many fields first, then each time, and in all. */
   SWEEP_EVERY: 64,
-  SWEPT: 8,
+  SWEPT_FIRST: 8,
+  SWEPT_NEXT: 64,
+  SWEPT_MOST: 256,
   /** Half of the digits of a fence. */
   HALF: 100_000_000,
 };

@@ -24,6 +24,7 @@ local function make_careful(us, now)
   -- Above every fence of this partition so far, above what the client has seen, and at least the time.
   local function next_fence(last)
     local mark = careful.mark or math.max(tonumber(call('HGET', KEYS[1], '') or 0), tonumber(sub(ARGV[2], 1, 16)))
+    if mark >= UNLIMITED then error('not the mark of fences') end
     careful.mark, careful.gave = math.max(us, mark + 1, last + 1), true
     return careful.mark
   end
@@ -268,7 +269,7 @@ local function make_careful(us, now)
       local record = records[key]
       if record then return record end
       record = {
-        key = key, n = n, fence = 0, arrivals = 0, weight = 0, last = 0,
+        key = key, n = n, fence = 0, arrivals = 0, weight = 0, last = 0, answered = {},
       }
       record.claims_key, record.held_key, record.limits_key, record.waiting_key, record.queue_key = keys_of(key)
       local text = call('HGET', KEYS[1], key)
@@ -286,12 +287,18 @@ local function make_careful(us, now)
       return record
     end
 
-    -- Redis drops the sets of a record that is over, at a time of its own, but not the field that tells of them.
-    local function begin_anew_if_over(record)
-      if record.last > 0 and (record.last <= now or call('HLEN', record.claims_key) == 0) then
-        call('DEL', keys_of(record.key))
-        record.arrivals, record.weight, record.last = 0, 0, 0
-      end
+    -- Whether what the sets say is not what the field says. Redis drops the sets of a record that is over, at a time of its own, but not
+    -- the field that tells of them; and it may evict some of them. Where the field was lost or could not be written, sets are left
+    -- that the claim which then came alone does not count. Of a partition that is just moved to another server some sets may not be
+    -- there yet: then a command with several keys is refused.
+    local function is_over(record)
+      if record.lone then return call('HLEN', record.claims_key) > 0 end
+      return record.last <= now or call('EXISTS', record.claims_key, record.held_key, record.limits_key) < 3
+    end
+
+    local function begin_anew(record)
+      call('DEL', keys_of(record.key))
+      record.arrivals, record.weight, record.last = record.lone and 1 or 0, 0, 0
     end
 
     local verbs = { [ACQUIRE] = acquire, [RENEW] = renew, [RELEASE] = release, [TRY] = acquire }
@@ -300,18 +307,23 @@ local function make_careful(us, now)
     function rules.apply(n, verb, key, id, token, asks)
       local record = load(key, n)
       if verb == LOOK then return look(record, tonumber(asks)) end
-      if not records[key] then begin_anew_if_over(record) end
+      if not records[key] and is_over(record) then begin_anew(record) end
       if record.lone then
         hold(record, record.lone)
         record.lone = nil
       end
       records[key] = record
+      table.insert(record.answered, n)
       asked = token
       return verbs[verb](record, id, token, asks, verb)
     end
 
-    -- What is not known to be whole is not written.
-    function rules.give_up(key) records[key] = nil end
+    -- What is not known to be whole is not written. Returns which operations were to be written with it.
+    function rules.give_up(key)
+      local record = records[key]
+      records[key] = nil
+      return record and record.answered or {}
+    end
 
     function rules.is_loaded(key) return records[key] ~= nil end
 
@@ -319,7 +331,8 @@ local function make_careful(us, now)
       for _, record in pairs(records) do
         if call('HLEN', record.claims_key) == 0 then
           call('HDEL', KEYS[1], record.key)
-          call('DEL', keys_of(record.key))
+          -- Empty as well, so there is nothing to lose where a partition is moved, and this is refused.
+          redis.pcall('DEL', keys_of(record.key))
         else
           local text = 's' .. struct.pack('<dddd', record.fence, record.arrivals, record.weight, record.last)
           call('HSET', KEYS[1], record.key, text)
@@ -429,27 +442,36 @@ local function make_careful(us, now)
   -- is done: then there is no answer, and the call fails. But one key that is not a lock, or that the user has no right to,
   -- must not keep the batch from being finished, when other locks have been changed already. Nor is there an answer where what
   -- was answered before it could not be written.
-  function careful.answer_to(n, raised, key)
-    if rules then rules.give_up(key) end
+  function careful.answer_to(n, raised, key, answers)
+    local unwritten = rules and rules.give_up(key) or {}
     local text = careful.text_of(raised)
     local code = match(text, '^(%u%u+) ')
-    if careful.owes or (n == 1 and code and code ~= 'WRONGTYPE') then return nil end
-    return '-1\\n' .. string.gsub(text, '%c', ' ')
+    local is_of_one_key = not code or code == 'WRONGTYPE' or code == 'NOPERM' or code == 'ERR'
+    if careful.owes or (n == 1 and not is_of_one_key) then return nil end
+    local answer = '-1\\n' .. string.gsub(text, '%c', ' ')
+    for _, other in ipairs(unwritten) do answers[other + 1] = answer end
+    return answer
   end
 
-  -- Looks at some locks at random, and forgets those that expired so long ago that nobody was there to want them.
+  -- Looks at some locks at random, and forgets those that expired so long ago that nobody was there to want them; then at more, as
+  -- long as many of them are like that. What the user has no right to stays: all that was asked for is done by now.
   function careful.sweep()
-    -- A user may lack the right to it. Then the answer is a table without elements.
-    local some = redis.pcall('HRANDFIELD', KEYS[1], SWEPT, 'WITHVALUES')
-    for i = 1, #some, 2 do
-      local key, text = some[i], some[i + 1]
-      local is_lone = byte(text) == LONE and #text > SPREAD_LENGTH
-      local expired = (is_lone or #text == SPREAD_LENGTH) and struct.unpack('<d', text, is_lone and 18 or 26)
-      if expired and expired + SLACK_MS < now then
-        call('HDEL', KEYS[1], key)
-        if not is_lone then call('DEL', keys_of(key)) end
+    local count, left = SWEPT_FIRST, SWEPT_MOST
+    repeat
+      local some, swept = redis.pcall('HRANDFIELD', KEYS[1], count, 'WITHVALUES'), 0
+      for i = 1, #some, 2 do
+        local key, text = some[i], some[i + 1]
+        local is_lone = byte(text) == LONE and #text > SPREAD_LENGTH
+        local is_spread = byte(text) == SPREAD and #text == SPREAD_LENGTH
+        local expired = (is_lone or is_spread) and struct.unpack('<d', text, is_lone and 18 or 26)
+        if expired and expired + SLACK_MS < now then
+          redis.pcall('HDEL', KEYS[1], key)
+          if is_spread then redis.pcall('DEL', keys_of(key)) end
+          swept = swept + 1
+        end
       end
-    end
+      count, left = SWEPT_NEXT, left - count
+    until left <= 0 or swept == 0 or swept * 8 < #some
   end
 
   function careful.save()

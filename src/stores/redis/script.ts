@@ -47,7 +47,7 @@ import { CAREFUL } from "./script-rules.ts";
  * stays so until nobody has or wants the key, so a lone holder is one that was never taken over.
  *
  * Fields do not expire by themselves. A lock that was left to expire is overwritten by whoever wants it next; for those that
- * nobody wants, one call in SWEEP_EVERY looks at some at random.
+ * nobody wants, one operation in SWEEP_EVERY makes its call look at some at random, and at more as long as many of them are dead.
  */
 export const LUA = `
 local call, byte, sub, format, pack, unpack_one = redis.call, string.byte, string.sub, string.format, struct.pack, struct.unpack
@@ -91,7 +91,7 @@ for i = 1, n do
   elseif verb == ACQUIRE or verb == TRY then
     if not text and not mark then
       local last = tonumber(texts[1] or 0)
-      mark = last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))
+      mark = last and last < UNLIMITED and math.max(last, tonumber(sub(ARGV[2], 1, 16)))
     end
     if not text and mark then
       if asks ~= known_asks then
@@ -136,7 +136,7 @@ for i = 1, n do
     local ok, result = pcall(careful.apply, i, verb, key, name, asks, gone, kept)
     mark, gave, follows = careful.mark, careful.gave, false
     gone, goes, kept, keeps = {}, 0, {}, 0
-    answer = ok and result or careful.answer_to(i, result, key)
+    answer = ok and result or careful.answer_to(i, result, key, answers)
     if not answer then
       failure = careful.text_of(result)
       break
@@ -154,7 +154,7 @@ if gave then
   kept[keeps - 1], kept[keeps] = '', format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)
 end
 if keeps > 0 then call('HSET', KEYS[1], unpack(kept)) end
-if us % SWEEP_EVERY == 0 then
+if us % SWEEP_EVERY < n then
   careful = careful or make_careful(us, now)
   careful.sweep()
 end

@@ -39,3 +39,28 @@ test.skipIf(!canRunRedis())(
     }
   },
 );
+
+test.skipIf(!canRunRedis())("redis: a listing shows each key once, however small its pages", async () => {
+  const server = await startRedis();
+  const redis = new Redis(server.port, "127.0.0.1");
+  const store = redisStore(redis);
+  onTestFinished(async () => {
+    await store.close();
+    redis.disconnect();
+    await server.stop();
+  });
+  // Most steps of the scan find none of those that are listed.
+  const keys = Array.from({ length: 1_200 }, (_, index) => `${index % 3 === 0 ? "some" : "other"}-${index}`);
+  await Promise.all(keys.map((key) => store.acquire(claimRequest("a", { key, ttlMs: 60_000 }))));
+  for (const limit of [1, 2]) {
+    const shown: string[] = [];
+    let cursor: string | undefined;
+    do {
+      const query = { prefix: "some-", limit, maxClaims: 0 };
+      const page: LookPage = await store.look(cursor === undefined ? query : { ...query, cursor });
+      shown.push(...page.keys.map(({ key }) => key));
+      cursor = page.cursor;
+    } while (cursor !== undefined);
+    expect(shown.sort()).toEqual(keys.filter((key) => key.startsWith("some-")).sort());
+  }
+});

@@ -140,6 +140,12 @@ describe.skipIf(!canRunRedis())("redis: rights", () => {
     expect(refused).toMatchObject({ reason: { code, key: "theirs" } });
     expect(other).toMatchObject({ value: { state: "held" } });
     expect(await store.acquire(claim("mine", "4"))).toMatchObject({ state: "waiting" });
+
+    // Also when it comes first.
+    const again = [claim("theirs", "3"), claim("mine three", "1")];
+    const [first, next] = await Promise.allSettled(again.map((request) => store.acquire(request)));
+    expect(first).toMatchObject({ reason: { code, key: "theirs" } });
+    expect(next).toMatchObject({ value: { state: "held" } });
   });
 
   test.each(Object.entries(standaloneClients))(

@@ -149,12 +149,12 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a server that has lost its fences does not learn of them from its clients",
-    find: "last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
+    find: "last < UNLIMITED and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
     replace: "last",
   },
   {
     name: "a client that has seen little makes the server forget",
-    find: "last and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
+    find: "last < UNLIMITED and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
     replace: "tonumber(sub(ARGV[2], 1, 16))",
   },
   {
@@ -264,7 +264,7 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "the weight of those whose sets are gone still counts",
-    find: "record.arrivals, record.weight, record.last = 0, 0, 0",
-    replace: "record.arrivals, record.last = 0, 0",
+    find: "record.arrivals, record.weight, record.last = record.lone and 1 or 0, 0, 0",
+    replace: "record.arrivals, record.last = record.lone and 1 or 0, 0",
   },
 ];

@@ -8,7 +8,7 @@ import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 
 const TIME = /\b(?:redis\.)?call\('TIME'\)/g;
-const SWEEPS = /\bus % 64 == 0\b/g;
+const SWEEPS = /\bus % 64 < n\b/g;
 
 /**
  * The script with time from its last two arguments. Unless it is told to, it does not sweep: what was swept cannot come back to life
@@ -16,7 +16,7 @@ const SWEEPS = /\bus % 64 == 0\b/g;
  */
 export function timedScript(script: string, { sweeps = false } = {}): string {
   const timed = replaceOnce(script, TIME, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-  return replaceOnce(timed, SWEEPS, sweeps ? "us % 64 == 0" : "false");
+  return replaceOnce(timed, SWEEPS, sweeps ? "us % 64 < n" : "false");
 }
 
 function replaceOnce(text: string, pattern: RegExp, replacement: string): string {
