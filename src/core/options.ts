@@ -1,6 +1,7 @@
 /** What a caller can set, each option with its meaning, unit and default, resolved once into complete settings. */
 import { type Clock, systemClock } from "./clock.ts";
 import { HoldfastError } from "./errors.ts";
+import { ProcessWarnings } from "./process-warnings.ts";
 import type { HeartbeatThread } from "./standby.ts";
 import { type Durability, durabilities, type Store } from "./store.ts";
 import {
@@ -34,7 +35,10 @@ export interface LocksOptions {
   readonly clockDrift?: number;
   /** Whether `close` also closes the store. Set it to false when several clients share one. Default true. */
   readonly closeStore?: boolean;
-  /** Told what needs attention but fails no call. Default: `process.emitWarning`. */
+  /**
+   * Told what needs attention but fails no call. Default: a process warning for each of the first five of a kind, then one every 10 s
+   * with the number of the others.
+   */
   readonly onWarning?: (warning: HoldfastWarning) => void;
   /**
    * What stands for a key in events, if not the key itself: `false` withholds it, a function makes a label of it, and does nothing
@@ -164,14 +168,16 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
     clockDrift = DEFAULT_CLOCK_DRIFT,
     closeStore = true,
   } = options;
+  const clock = options.clock ?? systemClock;
   return {
     application: checkApplication(application),
     requestTimeoutMs: checkTtl(requestTimeoutMs, "requestTimeoutMs"),
     clockDrift: checkFraction("clockDrift", clockDrift, 0.1),
     closeStore: checkBoolean("closeStore", closeStore),
-    onWarning: options.onWarning === undefined ? emitWarning : guarded("onWarning", options.onWarning),
+    onWarning:
+      options.onWarning === undefined ? processWarnings(clock) : guarded("onWarning", options.onWarning),
     eventKey: options.eventKey === undefined ? undefined : checkKeyLabel("eventKey", options.eventKey),
-    clock: options.clock ?? systemClock,
+    clock,
     thread: checkThread(options.thread),
   };
 }
@@ -257,6 +263,7 @@ function guarded<A, R>(
   };
 }
 
-function emitWarning(warning: HoldfastWarning): void {
-  process.emitWarning(warning.message, { type: "HoldfastWarning", code: warning.code });
+function processWarnings(clock: Clock): (warning: HoldfastWarning) => void {
+  const warnings = new ProcessWarnings(clock);
+  return (warning) => warnings.emit(warning);
 }

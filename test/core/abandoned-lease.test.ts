@@ -1,7 +1,9 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { settled } from "holdfast/testing";
-import { describe, expect, test } from "vitest";
+import { createLocks, memoryStore, observe } from "holdfast";
+import { ManualClock, settled } from "holdfast/testing";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { collectProcessWarnings } from "./process-warnings.ts";
 import { Scene, TTL_MS } from "./scene.ts";
 
 setFlagsFromString("--expose-gc");
@@ -36,6 +38,26 @@ describe("an abandoned lease", () => {
     expect(scene.sent("renew")).toHaveLength(renewals);
     expect((await scene.status("k")).heldCount).toBe(0);
     expect(scene.warnings).toHaveLength(1);
+  });
+
+  test("is told to the process by name while there are few, and to listeners in any case", async () => {
+    const told = collectProcessWarnings();
+    const events: unknown[] = [];
+    onTestFinished(observe({ warning: ({ code, key }) => events.push(`${code} ${key}`) }));
+    const clock = new ManualClock();
+    const locks = createLocks(memoryStore({ clock }), { clock });
+    const keys = Array.from({ length: 1_000 }, (_, index) => `k${index}`);
+    const drop = async () => {
+      for (const key of keys) await locks.mutex(key, { ttlMs: TTL_MS }).acquire();
+    };
+    await drop();
+    await clock.advance(1_000);
+    await forget();
+    expect(events.sort()).toEqual(keys.map((key) => `UNRELEASED_LEASE ${key}`).sort());
+    expect(told.map(({ code }) => code)).toEqual(Array(5).fill("UNRELEASED_LEASE"));
+    for (const { message } of told) expect(message).toMatch(/A lease on "k\d+" was dropped/);
+    await clock.advance(10_000);
+    expect(told.slice(5).map(({ message }) => message)).toEqual([expect.stringContaining("995 more")]);
   });
 
   test("is not won again", async () => {

@@ -201,6 +201,20 @@ describe("options: their effect", () => {
     ]);
   });
 
+  test("a client and its locks cost the store nothing until they are used", async () => {
+    const scene = new Scene();
+    const { locks } = scene;
+    const { read, write } = locks.rwLock("b");
+    locks.all([locks.mutex("a"), read]);
+    locks.all([write, locks.semaphore("c", 3)]);
+    locks.election("e");
+    locks.once("o", { windowMs: 1_000 });
+    await scene.clock.advance(60_000);
+    expect(scene.calls).toEqual([]);
+    await locks.mutex("a").tryAcquire();
+    expect(scene.calls).not.toEqual([]);
+  });
+
   test("the defaults are as documented", async () => {
     const scene = new Scene();
     await scene.locks.mutex("k").acquire();

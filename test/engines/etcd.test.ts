@@ -9,13 +9,7 @@ describe.skipIf(!canRunEtcd())("etcd", () => {
     const member = await startEtcd();
     await write(member, "kept");
     member.pause();
-    // A moment may pass until the last of its threads has stopped.
-    const answers = () =>
-      read(member, 200).then(
-        () => true,
-        () => false,
-      );
-    await until("it is silent", async () => !(await answers()));
+    await isSilent(member);
     member.resume();
     expect(await read(member)).toBe("kept");
     await member.kill();
@@ -63,6 +57,7 @@ describe.skipIf(!canRunEtcd())("etcd", () => {
       await until("all is well", () => write(one!, "before").then(() => true));
       two!.pause();
       three!.pause();
+      await Promise.all([two!, three!].map(isSilent));
       await expect(write(one!, "never", 500)).rejects.toThrow();
       two!.resume();
       three!.resume();
@@ -70,6 +65,16 @@ describe.skipIf(!canRunEtcd())("etcd", () => {
     });
   });
 });
+
+/** A moment may pass until the last thread of a paused member has stopped. */
+function isSilent(member: EtcdMember): Promise<void> {
+  const answers = () =>
+    member.status().then(
+      () => true,
+      () => false,
+    );
+  return until("it is silent", async () => !(await answers()));
+}
 
 async function write(member: EtcdMember, value: string, withinMs = 1_000): Promise<void> {
   await using client = closing(member);

@@ -80,34 +80,38 @@ export const clusterClients: Readonly<Record<string, Connect<RedisCluster>>> = {
   },
 };
 
-export const sentinelClients: Readonly<Record<string, Connect<RedisSentinels>>> = {
-  async "ioredis 5"({ name, sentinels }, credentials) {
-    const client = new Redis({ name, sentinels: addresses(sentinels), ...credentials }).on("error", ignore);
-    return { client, end: () => client.disconnect() };
-  },
-  async "ioredis 6"({ name, sentinels }, credentials) {
-    const client = new Redis6({ name, sentinels: addresses(sentinels), ...credentials }).on("error", ignore);
-    return { client, end: () => client.disconnect() };
-  },
-  async "node-redis 5"({ name, sentinels }, credentials) {
-    const client = createSentinel5({
-      name,
-      sentinelRootNodes: addresses(sentinels),
-      nodeClientOptions: { ...quiet5, ...credentials },
-    });
-    await client.on("error", ignore).connect();
-    return { client, end: () => client.destroy() };
-  },
-  async "node-redis 6"({ name, sentinels }, credentials) {
-    const client = createSentinel({
-      name,
-      sentinelRootNodes: addresses(sentinels),
-      nodeClientOptions: { ...credentials },
-    });
-    await client.on("error", ignore).connect();
-    return { client, end: () => client.destroy() };
-  },
-};
+export const sentinelClients: Readonly<Record<string, Connect<Pick<RedisSentinels, "name" | "sentinels">>>> =
+  {
+    async "ioredis 5"({ name, sentinels }, credentials) {
+      const client = new Redis({ name, sentinels: addresses(sentinels), ...credentials }).on("error", ignore);
+      return { client, end: () => client.disconnect() };
+    },
+    async "ioredis 6"({ name, sentinels }, credentials) {
+      const client = new Redis6({ name, sentinels: addresses(sentinels), ...credentials }).on(
+        "error",
+        ignore,
+      );
+      return { client, end: () => client.disconnect() };
+    },
+    async "node-redis 5"({ name, sentinels }, credentials) {
+      const client = createSentinel5({
+        name,
+        sentinelRootNodes: addresses(sentinels),
+        nodeClientOptions: { ...quiet5, ...credentials },
+      });
+      await client.on("error", ignore).connect();
+      return { client, end: () => client.destroy() };
+    },
+    async "node-redis 6"({ name, sentinels }, credentials) {
+      const client = createSentinel({
+        name,
+        sentinelRootNodes: addresses(sentinels),
+        nodeClientOptions: { ...credentials },
+      });
+      await client.on("error", ignore).connect();
+      return { client, end: () => client.destroy() };
+    },
+  };
 
 function addresses(servers: readonly RedisServer[]): { host: string; port: number }[] {
   return servers.map(({ port }) => ({ host, port }));

@@ -2,6 +2,7 @@
  * What the store needs of a Redis client, and how ioredis and node-redis offer it. Neither is imported: the application
  * brings its own, and these types name the few methods that are called.
  */
+import { subscribe } from "node:diagnostics_channel";
 import { HoldfastError, invalid } from "../../core/index.ts";
 import {
   ownConnection,
@@ -145,6 +146,7 @@ function sharedIoRedis(client: IoRedisClient, channel: string, events: Subscript
 function overNodeRedis(client: NodeRedisClient): Connection {
   const cluster = typeof client.nodeClient === "function";
   const sentinel = typeof client.getSentinelNode === "function";
+  const lost = sentinel ? lossesOfNodeRedis() : undefined;
   const send = async (key: string, words: readonly string[]) => {
     if (!client.isOpen) throw closedClient("Call its connect() before the store is used.");
     if (cluster) return client.sendCommand(...([key, false, words] as never[]));
@@ -152,8 +154,10 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   };
   return {
     cluster,
-    // It rejects what was not answered.
-    losses: 0,
+    get losses() {
+      // All but a sentinel reject what was not answered.
+      return lost?.count ?? 0;
+    },
     send: (key, command, args) => send(key, [command, ...args]),
     startOver(key) {
       if (!mayStartOver(client)) return;
@@ -185,6 +189,21 @@ function overNodeRedis(client: NodeRedisClient): Connection {
       );
     },
   };
+}
+
+let nodeRedisLosses: { count: number } | undefined;
+
+/**
+ * How many connections node-redis has lost in this process. A sentinel tells of none of its own by an event; a channel of
+ * diagnostics tells of all, from version 5.12 on. One of another client that is lost during a release does no harm: the release
+ * is asked for again.
+ */
+function lossesOfNodeRedis(): { readonly count: number } {
+  if (nodeRedisLosses !== undefined) return nodeRedisLosses;
+  const losses = { count: 0 };
+  subscribe("node-redis:connection:closed", () => losses.count++);
+  nodeRedisLosses = losses;
+  return losses;
 }
 
 /** When a connection of a client was given up last. */

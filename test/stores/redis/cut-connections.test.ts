@@ -1,6 +1,6 @@
 /**
- * Connections that break in the middle of a call. ioredis sends by itself what was not answered, node-redis rejects it and the
- * client of Holdfast sends it again: either way the server may be asked twice for the same.
+ * Connections that break in the middle of a call. ioredis and the sentinel of node-redis send by themselves what was not answered, other
+ * clients of node-redis reject it and the client of Holdfast sends it again: either way the server may be asked twice for the same.
  */
 import { createLocks, type Locks } from "holdfast";
 import { redisStore } from "holdfast/redis";
@@ -8,8 +8,8 @@ import { Cluster } from "ioredis";
 import { Cluster as Cluster6 } from "ioredis6";
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { cutReplyTo, cutRequest, type NetworkProxy, type Rule, startProxy } from "../../engines/proxy.ts";
-import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
-import { standaloneClients } from "../../engines/redis-clients.ts";
+import { canRunRedis, type RedisServer, startRedis, startRedisServer } from "../../engines/redis.ts";
+import { sentinelClients, standaloneClients } from "../../engines/redis-clients.ts";
 import { startRedisCluster } from "../../engines/redis-topologies.ts";
 
 describe.skipIf(!canRunRedis())("redis: a connection that is cut in the middle of a call", () => {
@@ -141,3 +141,43 @@ describe.skipIf(!canRunRedis())("redis: a connection to one server of a cluster 
     expect((await locks.inspect("in-a-cluster")).heldCount).toBe(0);
   });
 });
+
+describe.skipIf(!canRunRedis())("redis: a connection to a master with a sentinel that is cut", () => {
+  test.each(Object.entries(sentinelClients))(
+    "%s: a release frees the lock, and says that it was held",
+    { timeout: 60_000 },
+    async (_, connect) => {
+      const { proxy, name, sentinels } = await startMasterBehindProxy();
+      const { client, end } = await connect({ name, sentinels });
+      const locks = createLocks(redisStore(client), { onWarning: () => {}, requestTimeoutMs: 20_000 });
+      onTestFinished(async () => {
+        await locks.close();
+        end();
+      });
+      const lease = await locks.mutex("watched-over", { ttlMs: 40_000 }).acquire();
+      const rule = cutReplyTo("watched-over");
+      let cuts = 0;
+      proxy.decide((piece) => {
+        const fate = rule(piece);
+        if (fate !== "pass") cuts++;
+        return fate;
+      });
+      expect(await lease.release()).toBe(true);
+      expect(cuts).toBe(1);
+      expect((await locks.inspect("watched-over")).heldCount).toBe(0);
+    },
+  );
+});
+
+/** A master that its sentinel knows by the address of a proxy. */
+async function startMasterBehindProxy() {
+  const name = "behind-a-proxy";
+  const master = await startRedis();
+  onTestFinished(() => master.stop());
+  const proxy = await startProxy(master.port);
+  onTestFinished(() => proxy.stop());
+  const configuration = `sentinel monitor ${name} 127.0.0.1 ${proxy.port} 1\n`;
+  const sentinel = await startRedisServer({ configuration, settings: ["--sentinel"] });
+  onTestFinished(() => sentinel.stop());
+  return { proxy, name, sentinels: [sentinel] };
+}

@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { connectionOver, type RedisClient, redisStore } from "holdfast/redis";
 import { describe, expect, type TestContext, test } from "vitest";
+import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, majorVersion, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import {
   type Connected,
@@ -210,10 +211,37 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000 }
     const server = await started(context, startRedis());
     const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
     for (let round = 0; round < 3; round++) {
-      await server.command("FLUSHALL");
+      await workers.lose(() => server.command("FLUSHALL"));
       await workers.servesAll(soonMs);
     }
     await workers.stop();
+  });
+
+  test("a grant that is learnt of late, when its key is lost and granted to another, has the lower fence", async (context) => {
+    const server = await started(context, startRedis());
+    const proxy = await started(context, startProxy(server.port));
+    const [late, other] = await Promise.all(
+      [proxy, server].map(async (to) => {
+        const { client, end } = await standaloneClients["ioredis 5"]!(to);
+        const locks = createLocks(redisStore(client), { onWarning: () => {} });
+        context.onTestFinished(async () => {
+          await locks.close();
+          end();
+        });
+        await locks.mutex("warm").run(() => {});
+        return locks;
+      }),
+    );
+    proxy.decide(({ direction }) => (direction === "reply" ? "hold" : "pass"));
+    const learning = late!.mutex("k").acquire();
+    await until("it is granted", async () => (await other!.inspect("k")).heldCount === 1);
+    await server.command("FLUSHALL");
+    const second = await other!.mutex("k").acquire();
+    proxy.heal();
+    const first = await learning;
+    expect(first.fence).toBeLessThan(second.fence);
+    await first.extend(30_000).catch(() => {});
+    expect([first.held, second.held]).toEqual([false, true]);
   });
 
   test("sentinels that fail over to a replica without the last writes lose no fence and no waiter", async (context) => {
