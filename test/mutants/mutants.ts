@@ -12,6 +12,7 @@ const claim = "src/core/live-claim.ts";
 const heartbeat = "src/core/heartbeat.ts";
 const agenda = "src/core/agenda.ts";
 const report = "src/core/report.ts";
+const index = "src/core/id-index.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
@@ -24,6 +25,18 @@ export const mutants: readonly Mutant[] = [
     file: agenda,
     find: "near === undefined || (far !== undefined && far.wakeMs < near.wakeMs) ? far : near",
     replace: "near ?? far",
+  },
+  {
+    name: "an item that has stayed long is looked for among the latest alone",
+    file: index,
+    find: " ?? this.#stayed?.find(id, hash, isRight)",
+    replace: "",
+  },
+  {
+    name: "a bucket forgets all of its items when one goes",
+    file: index,
+    find: "      marks |= marksOf(left.idHash);\n",
+    replace: "",
   },
   {
     name: "a claim lives one tick too long",
