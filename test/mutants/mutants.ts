@@ -13,6 +13,7 @@ const heartbeat = "src/core/heartbeat.ts";
 const agenda = "src/core/agenda.ts";
 const report = "src/core/report.ts";
 const index = "src/core/id-index.ts";
+const sole = "src/core/sole-claim.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
@@ -36,6 +37,18 @@ export const mutants: readonly Mutant[] = [
     name: "a bucket forgets all of its items when one goes",
     file: index,
     find: "      marks |= marksOf(left.idHash);\n",
+    replace: "",
+  },
+  {
+    name: "a key that is held by one forgets the fence of a later grant that is over",
+    file: sole,
+    find: "claim?.fence === record.fence ? claim : undefined",
+    replace: "claim",
+  },
+  {
+    name: "a key begins with the weight of the one before",
+    file: sole,
+    find: "  record.heldWeight = 0;\n",
     replace: "",
   },
   {
@@ -109,7 +122,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "fences go back when an idle record is dropped",
     file: memory,
-    find: "this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));",
+    find: "if (record.fence > turn.stamp) this.#lastStamp = Math.max(this.#lastStamp, Number(record.fence));",
     replace: "",
   },
   {
