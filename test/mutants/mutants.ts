@@ -52,6 +52,12 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
+    name: "a lease is believed to the end of its last millisecond",
+    file: claim,
+    find: "return Math.floor(sentMs + expiresInMs",
+    replace: "return Math.ceil(sentMs + expiresInMs",
+  },
+  {
     name: "a claim lives one tick too long",
     file: record,
     find: "next.expiresAtMs <= expiredMs",
@@ -146,8 +152,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "nobody asks when the holder should have expired",
     file: claim,
-    find: "this.#attemptMs = Math.min(heartbeatMs, retryMs);",
-    replace: "this.#attemptMs = heartbeatMs;",
+    find: "noSoonerThan(Math.min(heartbeatMs, retryMs))",
+    replace: "noSoonerThan(heartbeatMs)",
   },
   {
     name: "the deadline is counted from the answer",
@@ -206,8 +212,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a heartbeat that is never answered is never repeated",
     file: claim,
-    find: "this.#attemptMs = nowMs + this.#attemptTimeoutMs();",
-    replace: "this.#attemptMs = NEVER;",
+    find: "this.#attemptMs = noSoonerThan(nowMs + this.#attemptTimeoutMs());",
+    replace: "this.#attemptMs = undefined;",
   },
   {
     name: "a waiter whom the store has forgotten waits for ever",
@@ -231,13 +237,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: "maxHoldMs is not kept",
     file: claim,
-    find: "this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;",
-    replace: "this.#holdUntilMs = NEVER;",
+    find: "this.#holdUntilMs ??= noLaterThan(sentMs + this.#settings.maxHoldMs);",
+    replace: "",
   },
   {
     name: "a pushed grant is believed whatever its fence",
     file: claim,
-    find: "fence === undefined || fence <= this.#waitedFence",
+    find: "fence === undefined || fence <= wait.fence",
     replace: "fence === undefined",
   },
   {
@@ -468,7 +474,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "thread: a claim never looks at what the thread has proven",
     file: claim,
-    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);\n    // The store may",
+    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, Math.floor(provenUntilMs));\n    // The store may",
     replace: "    // The store may",
   },
   {
