@@ -138,8 +138,8 @@ function methodOf({ rounds, cycles, heldKeys, renewals }: Sizes): string[] {
     `The held keys are ${whole(heldKeys.few)} and ${whole(heldKeys.many)} leases in two processes that take turns. Their ttl is a day, so that no ` +
       "heartbeat falls into a round. The memory of a lease is all of the heap that it adds, garbage collected: in the client, in the " +
       "store, its key, and its place in the array that keeps it.",
-    "With a million leases the heap has some 4,800 pages, and V8 looks at each of them in every collection of young garbage. That is " +
-      "a good part of what a cycle costs more. The rows with a larger young generation (`node --max-semi-space-size=128`, in megabytes) " +
+    "With a million leases the heap has some 3,700 pages, and V8 looks at each of them in every collection of young garbage. That is " +
+      "most of what a cycle costs more. The rows with a larger young generation (`node --max-semi-space-size=128`, in megabytes) " +
       "collect eight times less often.",
     `The renewing leases are acquired over ${renewals.ttlMs / 3_000} s. Then ${renewals.periods} renewal periods are measured one by one, after one ` +
       "that is not.",

@@ -45,13 +45,14 @@ export class Agenda<T extends Planned> {
    * is put right when its turn comes: most are renewed or released before that. Whether it is now looked at earlier.
    */
   plan(claim: T): boolean {
+    const { dueMs } = claim;
     if (claim.slot === UNTRACKED) {
       claim.isFar = false;
-      claim.wakeMs = claim.dueMs;
+      claim.wakeMs = dueMs;
       heapInsert(this.#near, claim, byWake);
       return true;
     }
-    if (claim.dueMs >= claim.wakeMs) return false;
+    if (dueMs >= claim.wakeMs) return false;
     this.#move(claim);
     return true;
   }

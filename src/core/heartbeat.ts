@@ -20,6 +20,7 @@ import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
+import type { Wait } from "./wait.ts";
 
 /** The most claims in one call, so that no single request blocks the store or grows without bound. */
 const MAX_BATCH = 1_000;
@@ -42,7 +43,7 @@ export class Heartbeat {
   readonly stats: LocksStats;
   readonly #claims = new Agenda<LiveClaim>();
   /** The claims that wait in a queue: grants are pushed for these. */
-  readonly #waiting = new IdIndex<LiveClaim>();
+  readonly #waiting = new IdIndex<Wait>();
   /** Claims that a grant was pushed for before anything was known of their waiting, by name. */
   readonly #earlyGrants = new Set<string>();
   /** Names of open claims whose id the caller chose. */
@@ -94,13 +95,13 @@ export class Heartbeat {
   }
 
   /** From now on a grant of this claim may be pushed. Whether one was, before the store's answer arrived. */
-  expectGrant(claim: LiveClaim): boolean {
-    this.#waiting.add(claim);
-    return this.#earlyGrants.size > 0 && this.#earlyGrants.delete(claimName(claim.request));
+  expectGrant(wait: Wait): boolean {
+    this.#waiting.add(wait);
+    return this.#earlyGrants.size > 0 && this.#earlyGrants.delete(claimName(wait.claim.request));
   }
 
-  expectNoGrant(claim: LiveClaim): void {
-    this.#waiting.remove(claim);
+  expectNoGrant(wait: Wait): void {
+    this.#waiting.remove(wait);
   }
 
   /** While somebody waits, the process must not end for want of anything else to do. */
@@ -269,7 +270,7 @@ export class Heartbeat {
     const nowMs = this.wake();
     const unproven: LiveClaim[] = [];
     for (const ref of refs) {
-      const claim = this.#waiting.find(ref.id, (candidate) => candidate.request.key === ref.key);
+      const claim = this.#waiting.find(ref.id, (wait) => wait.claim.request.key === ref.key)?.claim;
       if (claim === undefined) this.#rememberEarly(claimName(ref));
       else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);
     }
@@ -291,11 +292,7 @@ export class Heartbeat {
     // The agenda is read anew each time: an abort listener of the application may have acquired or released anything.
     for (let next = this.#claims.next; next !== undefined; next = this.#claims.next) {
       if (next.wakeMs - next.earlyMs > nowMs) break;
-      if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") {
-        renewals.push(next);
-        // Out of the way of this loop; sending the renewal makes it due again.
-        next.dueMs = Number.POSITIVE_INFINITY;
-      }
+      if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") renewals.push(next);
       if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) this.#claims.postpone(next);
     }
     this.renew(

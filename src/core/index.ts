@@ -74,6 +74,7 @@ export type { RunOutcome, RunRecord } from "./schedule/run-note.ts";
 export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule/schedule.ts";
 export type { ScheduleOptions } from "./schedule/schedule-options.ts";
 export type { ScheduleBody, ScheduledRun } from "./schedule/tick-run.ts";
+export { clearRecord, restoreRecord, soleClaim } from "./sole-claim.ts";
 export type {
   HeartbeatThread,
   KeptClaim,

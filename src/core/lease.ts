@@ -106,10 +106,11 @@ export class Lease implements AsyncDisposable {
   async *watch(): AsyncGenerator<LeaseState, void, void> {
     for (;;) {
       // First the state: to look at it is to notice that the time is up, which changes the rest.
-      const { state, version, over } = this.#claim;
+      const { state, over } = this.#claim;
+      const change = this.#claim.nextChange();
       yield state;
       if (over) return;
-      if (this.#claim.version === version) await this.#claim.nextChange();
+      await change;
     }
   }
 

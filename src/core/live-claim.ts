@@ -24,6 +24,7 @@ import {
   unsoundError,
 } from "./claim-errors.ts";
 import { newClaimIds } from "./claim-ids.ts";
+import { type Deadline, earliest, hasCome, noLaterThan, noSoonerThan } from "./deadline.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
 import type { CancelReason, EventClaim } from "./events.ts";
@@ -43,6 +44,7 @@ import type {
   WaitingAnswer,
 } from "./store.ts";
 import { acquireFrom, isSound, releaseFrom } from "./store-calls.ts";
+import { Wait } from "./wait.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
@@ -83,7 +85,11 @@ interface Caller extends Omit<Deferred<Verdict>, "promise"> {
   readonly waitMs: number;
   /** Whether contention is an answer and not an error. */
   readonly isTry: boolean;
+  /** Told when the claim has to wait. */
+  readonly onWaiting: OnWaiting;
 }
+
+type OnWaiting = ((key: string) => void) | undefined;
 
 /** The one goodbye to the store. */
 interface Departure extends Deferred<boolean> {
@@ -95,18 +101,11 @@ const no = () => false;
 export class LiveClaim {
   request: ClaimRequest;
   fence = 0n;
-  /** When something is due next. */
-  dueMs = NEVER;
   /** When the heartbeat looks at this claim next, no later than it is due. */
-  wakeMs = NEVER;
+  wakeMs = 0;
   /** The place in the heartbeat's agenda. */
   slot = UNTRACKED;
   isFar = false;
-  /** The place in the heartbeat's index of waiting claims. */
-  idHash = 0;
-  idNext: this | undefined = undefined;
-  /** Told when the claim has to wait. */
-  onWaiting: ((key: string) => void) | undefined = undefined;
   /** Whether the claim stays in the store until its ttl is over, also when time is up here or the client closes. */
   stays = false;
   /** What stands for this claim in events, once there was one that somebody listened to. */
@@ -120,23 +119,21 @@ export class LiveClaim {
   readonly #settings: LockSettings;
   #namedByCaller: boolean;
   #phase: Phase = "asking";
-  /** Until when the store surely keeps the claim. While it waits, that is not yet a lease. */
+  /** Until when the store surely keeps the claim, in whole milliseconds. While it waits, that is not yet a lease. */
   #provenUntilMs = 0;
-  /** The highest fence of the key that was heard of while waiting. */
-  #waitedFence = 0n;
-  #holdUntilMs = NEVER;
+  #holdUntilMs: Deadline;
   /** When asking, waiting or leaving ends by itself. */
-  #giveUpMs = NEVER;
+  #giveUpMs: Deadline;
   /** When to ask, renew or release next, if no answer comes before. */
-  #attemptMs = NEVER;
+  #attemptMs: Deadline;
   /** Whether that is a heartbeat like any other, which may go out a little early to travel with others. */
   #attemptIsHeartbeat = false;
-  /** When the latest request was sent that was answered with "waiting", or when the store was found to have lost the claim. */
-  #heardOfMs = 0;
+  /** What was heard of its place in the queue, until it is held. */
+  #wait: Wait | undefined;
   /** What another thread finds out about the lease, where one looks after it too. */
   #kept: KeptClaim | undefined;
   /** Since when the store has owed an answer, and how often it was asked since. */
-  #unansweredSinceMs = NEVER;
+  #unansweredSinceMs: Deadline;
   #attempts = 0;
   #lastError: unknown;
   #keepsAlive = false;
@@ -144,7 +141,6 @@ export class LiveClaim {
   #released = false;
   /** Whether the claim was left to somebody else, so that not even a late answer is a reason to take it back. */
   #detached = false;
-  #version = 0;
   #caller: Caller | undefined;
   #departure: Departure | undefined;
   #controller: AbortController | undefined;
@@ -159,8 +155,9 @@ export class LiveClaim {
     this.#namedByCaller = namedByCaller;
   }
 
-  get id(): string {
-    return this.request.id;
+  /** When something is due next. */
+  get dueMs(): number {
+    return earliest(this.#attemptMs, this.#limit()) ?? NEVER;
   }
 
   /** How much earlier than due it may be done, so that heartbeats travel together. */
@@ -177,21 +174,21 @@ export class LiveClaim {
 
   /** Asks the store for what is free at once. */
   tryAcquire(): Promise<Verdict> {
-    return this.#start(0, true);
+    return this.#start(0, true, undefined);
   }
 
   /** Asks the store, and waits in its queue for up to `waitMs` if the request says so. Rejects when that is over. */
-  acquire(waitMs: number): Promise<Lease> {
-    return this.#start(waitMs, false) as Promise<Lease>;
+  acquire(waitMs: number, onWaiting: OnWaiting): Promise<Lease> {
+    return this.#start(waitMs, false, onWaiting) as Promise<Lease>;
   }
 
-  #start(waitMs: number, isTry: boolean): Promise<Verdict> {
+  #start(waitMs: number, isTry: boolean, onWaiting: OnWaiting): Promise<Verdict> {
     const nowMs = this.#now();
     if (this.#namedByCaller) this.#heartbeat.reserve(this.request);
     // A wait of 0 is a try: it waits for the store's answer, not for the lock.
-    if (this.request.wait) this.#giveUpMs = nowMs + waitMs;
+    if (this.request.wait) this.#giveUpMs = noSoonerThan(nowMs + waitMs);
     const { promise, resolve, reject } = deferred<Verdict>();
-    this.#caller = { resolve, reject, waitMs, isTry };
+    this.#caller = { resolve, reject, waitMs, isTry, onWaiting };
     this.#ask(nowMs);
     this.#heartbeat.report.asked(this, waitMs, false);
     return promise;
@@ -242,19 +239,15 @@ export class LiveClaim {
   get state(): LeaseState {
     const nowMs = this.#now();
     const held = this.#expireIfOverdue(nowMs) === "held";
+    const untilMs = Math.min(this.#provenUntilMs, this.#holdUntilMs ?? NEVER);
     return {
       id: this.request.id,
       fence: this.fence,
-      expiresAtMs: this.#heartbeat.clock.wallMs() + Math.min(this.#provenUntilMs, this.#holdUntilMs) - nowMs,
+      expiresAtMs: this.#heartbeat.clock.wallMs() + untilMs - nowMs,
       held,
       lost: held ? undefined : this.#loss?.reason,
       released: this.#released,
     };
-  }
-
-  /** Grows with every change of `state`. */
-  get version(): number {
-    return this.#version;
   }
 
   /** Whether `state` will not change any more. */
@@ -280,7 +273,7 @@ export class LiveClaim {
     this.assertHeld();
     const nowMs = this.#now();
     this.#extensions ??= new Extensions();
-    const giveUpMs = nowMs + this.#heartbeat.settings.requestTimeoutMs;
+    const giveUpMs = Math.ceil(nowMs + this.#heartbeat.settings.requestTimeoutMs);
     const proven = this.#extensions.add(ttlMs, this.#provenBy(nowMs, ttlMs), nowMs, giveUpMs);
     this.#heartbeat.renew([this], nowMs);
     this.#heartbeat.report.extending(this, ttlMs, proven);
@@ -339,18 +332,17 @@ export class LiveClaim {
     switch (this.#phase) {
       case "asking":
       case "waiting":
-        if (nowMs >= this.#giveUpMs) this.#stopWaiting();
-        else if (nowMs >= this.#patienceEndsMs()) this.#fail(this.#outage());
-        else if (this.#phase === "waiting") return "renew";
+        if (hasCome(this.#giveUpMs, nowMs)) this.#stopWaiting();
+        else if (hasCome(this.#patienceEnds(), nowMs)) this.#fail(this.#outage());
+        else if (this.#phase === "waiting") return this.#renewalDue(nowMs);
         else this.#ask(nowMs);
         return;
       case "held":
         if (this.#expireIfOverdue(nowMs) !== "held") return;
-        if (nowMs >= this.#attemptMs - this.earlyMs) return this.#renewalDue(nowMs);
         this.#giveUpExtending(nowMs);
-        return;
+        return this.dueMs - this.earlyMs <= nowMs ? this.#renewalDue(nowMs) : undefined;
       case "leaving":
-        if (nowMs >= this.#giveUpMs) this.#failToDepart(this.#outage());
+        if (hasCome(this.#giveUpMs, nowMs)) this.#failToDepart(this.#outage());
         else this.#sendRelease(nowMs);
         return;
       case "ended":
@@ -375,12 +367,14 @@ export class LiveClaim {
    */
   pushed(fence: bigint | undefined, nowMs: number): boolean {
     if (this.#namedByCaller) return false;
-    if (this.#phase !== "waiting" || fence === undefined || fence <= this.#waitedFence) return false;
+    const wait = this.#wait;
+    if (this.#phase !== "waiting" || wait === undefined) return false;
+    if (fence === undefined || fence <= wait.fence) return false;
     if (this.#provenUntilMs - nowMs < this.request.ttlMs / 2) return false;
     const again = this.#everHeld;
     this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);
     this.#answered();
-    this.#keepHolding(this.#heardOfMs);
+    this.#keepHolding(wait.heardOfMs);
     this.#heartbeat.report.granted(this, nowMs, again);
     return true;
   }
@@ -432,7 +426,7 @@ export class LiveClaim {
     const nowMs = this.#now();
     this.#phase = "asking";
     this.#provenUntilMs = 0;
-    this.#heardOfMs = nowMs;
+    this.#wait = new Wait(this, nowMs, this.#wait?.fence ?? 0n);
     this.#answered();
     this.#ask(nowMs);
   }
@@ -445,7 +439,7 @@ export class LiveClaim {
       if (answer.state !== "refused" && !this.#detached) this.#heartbeat.discard(request);
       return;
     }
-    if (this.#phase !== "held" && sentMs < this.#heardOfMs) {
+    if (this.#wait !== undefined && sentMs < this.#wait.heardOfMs) {
       // Overtaken by a later answer: the claim that it tells of may be gone since, and somebody else hold the key. Where it
       // waits, a heartbeat tells; otherwise the answer to the latest request will.
       if (this.#phase === "waiting" && answer.state === "held") this.#heartbeat.renew([this], nowMs);
@@ -461,12 +455,12 @@ export class LiveClaim {
       return;
     }
     this.#answered();
-    this.#heardOfMs = Math.max(this.#heardOfMs, sentMs);
+    this.#wait ??= new Wait(this, sentMs, answer.fence);
+    this.#wait.heardOfMs = Math.max(this.#wait.heardOfMs, sentMs);
     this.#provenUntilMs = Math.max(this.#provenUntilMs, this.#provenBy(sentMs, answer.expiresInMs));
-    // biome-ignore lint/complexity/useMathMinMax: these are bigints.
-    this.#waitedFence = answer.fence > this.#waitedFence ? answer.fence : this.#waitedFence;
+    if (answer.fence > this.#wait.fence) this.#wait.fence = answer.fence;
     const joined = this.#phase === "asking";
-    if (joined && this.#startWaiting()) this.#heartbeat.renew([this], nowMs);
+    if (joined && this.#startWaiting(this.#wait)) this.#heartbeat.renew([this], nowMs);
     else this.#keepWaiting(sentMs, nowMs, answer);
     if (joined) this.#heartbeat.report.waiting(this);
   }
@@ -475,22 +469,22 @@ export class LiveClaim {
     const heartbeatMs = sentMs + this.request.ttlMs / 3;
     const retryMs = nowMs + Math.max(0, answer.retryInMs) + STORE_TICK_MS;
     this.#attemptIsHeartbeat = heartbeatMs < retryMs;
-    this.#attemptMs = Math.min(heartbeatMs, retryMs);
+    this.#attemptMs = noSoonerThan(Math.min(heartbeatMs, retryMs));
     this.#schedule();
   }
 
   /** Whether a grant was pushed already, overtaking the answer that says "waiting". */
-  #startWaiting(): boolean {
+  #startWaiting(wait: Wait): boolean {
     this.#phase = "waiting";
     this.#heartbeat.stats.waiting++;
     this.#keepProcessAlive(!this.#everHeld);
     if (!this.#everHeld) this.#tellWaiting();
-    return this.#heartbeat.expectGrant(this);
+    return this.#heartbeat.expectGrant(wait);
   }
 
   /** In a turn of its own: what the application does there, or throws, is not in the way of this one. */
   #tellWaiting(): void {
-    const { onWaiting } = this;
+    const onWaiting = this.#caller?.onWaiting;
     if (onWaiting !== undefined) queueMicrotask(() => onWaiting(this.request.key));
   }
 
@@ -565,7 +559,7 @@ export class LiveClaim {
 
   /** The next heartbeat is due a while after the one that the lease was proven by. */
   #keepHolding(heardOfMs: number): void {
-    this.#attemptMs = this.#wantsHeartbeats() ? heardOfMs + this.request.ttlMs / 3 : NEVER;
+    this.#attemptMs = this.#wantsHeartbeats() ? noSoonerThan(heardOfMs + this.request.ttlMs / 3) : undefined;
     this.#attemptIsHeartbeat = true;
     this.#schedule();
     this.#changed();
@@ -586,6 +580,7 @@ export class LiveClaim {
   #hold(sentMs: number, nowMs: number, fence: bigint, provenUntilMs: number): void {
     this.#leavePhase();
     this.#phase = "held";
+    this.#wait = undefined;
     this.heldSinceMs = nowMs;
     const { stats } = this.#heartbeat;
     stats.held++;
@@ -595,7 +590,7 @@ export class LiveClaim {
     this.#provenUntilMs = provenUntilMs;
     this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
-    if (this.#holdUntilMs === NEVER) this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;
+    this.#holdUntilMs ??= noLaterThan(sentMs + this.#settings.maxHoldMs);
     if (this.#heartbeat.standby !== undefined && this.#settings.renew) this.#keep(this.#heartbeat.standby);
   }
 
@@ -605,14 +600,14 @@ export class LiveClaim {
       fence: this.fence,
       ttlMs: this.request.ttlMs,
       provenUntilMs: this.#provenUntilMs,
-      holdUntilMs: this.#holdUntilMs,
+      holdUntilMs: this.#holdUntilMs ?? NEVER,
     };
     this.#kept = standby.keep(terms, () => this.#expireIfOverdue(this.#heartbeat.wake()));
   }
 
   /** Takes in what another thread has found out, before anything is decided by what is known. */
   #catchUp({ provenUntilMs, loss }: KeptClaim): void {
-    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);
+    this.#provenUntilMs = Math.max(this.#provenUntilMs, Math.floor(provenUntilMs));
     // The store may have a claim of ours for which nobody renews or releases any more: see `#supplanted`.
     if (loss === "gone") this.#supplanted();
     else if (loss !== undefined) this.#lose(loss);
@@ -648,14 +643,13 @@ export class LiveClaim {
 
   #giveUpExtending(nowMs: number): void {
     this.#extensions?.giveUp(nowMs, () => this.#outage());
-    if (!this.#wantsHeartbeats()) this.#attemptMs = NEVER;
-    this.#schedule();
+    if (!this.#wantsHeartbeats()) this.#attemptMs = undefined;
   }
 
   #expireIfOverdue(nowMs: number): Phase {
     if (this.#phase === "held" && this.#kept !== undefined) this.#catchUp(this.#kept);
     if (this.#phase === "held" && nowMs >= this.#provenUntilMs) this.#lose("expired", this.#whyUnproven());
-    else if (this.#phase === "held" && nowMs >= this.#holdUntilMs) this.#lose("max-hold");
+    else if (this.#phase === "held" && hasCome(this.#holdUntilMs, nowMs)) this.#lose("max-hold");
     return this.#phase;
   }
 
@@ -679,8 +673,9 @@ export class LiveClaim {
   }
 
   #renewalDue(nowMs: number): "renew" {
+    this.#attemptAgainAfter(nowMs);
     // Whether the heartbeat before this one has not even failed.
-    const silent = this.#attempts > 0 && this.#lastError === undefined;
+    const silent = this.#phase === "held" && this.#attempts > 0 && this.#lastError === undefined;
     if (silent) this.#heartbeat.report.renewalUnanswered(this, this.#provenUntilMs - nowMs);
     return "renew";
   }
@@ -726,7 +721,7 @@ export class LiveClaim {
     const wasHeld = this.#phase === "held";
     this.#leavePhase();
     this.#phase = "leaving";
-    this.#giveUpMs = nowMs + patienceMs;
+    this.#giveUpMs = noSoonerThan(nowMs + patienceMs);
     this.#extensions?.end(notHeldError(this.request.key));
     this.#answered();
     const { promise, resolve, reject } = deferred<boolean>();
@@ -791,7 +786,7 @@ export class LiveClaim {
     }
     if (this.#phase === "waiting") {
       this.#heartbeat.stats.waiting--;
-      this.#heartbeat.expectNoGrant(this);
+      if (this.#wait !== undefined) this.#heartbeat.expectNoGrant(this.#wait);
     }
     this.#keepProcessAlive(false);
   }
@@ -809,7 +804,7 @@ export class LiveClaim {
 
   /** Until when an answer proves the claim, whose request was sent at `sentMs`. */
   #provenBy(sentMs: number, expiresInMs: number): number {
-    return sentMs + expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS;
+    return Math.floor(sentMs + expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS);
   }
 
   /** How long one request may take before it is sent again: several fit into the time the store is given. */
@@ -818,15 +813,19 @@ export class LiveClaim {
   }
 
   #sent(nowMs: number): void {
-    if (this.#unansweredSinceMs === NEVER) this.#unansweredSinceMs = nowMs;
+    this.#unansweredSinceMs ??= noLaterThan(nowMs);
     this.#attempts++;
-    this.#attemptMs = nowMs + this.#attemptTimeoutMs();
-    this.#attemptIsHeartbeat = false;
+    this.#attemptAgainAfter(nowMs);
     this.#schedule();
   }
 
+  #attemptAgainAfter(nowMs: number): void {
+    this.#attemptMs = noSoonerThan(nowMs + this.#attemptTimeoutMs());
+    this.#attemptIsHeartbeat = false;
+  }
+
   #answered(): void {
-    this.#unansweredSinceMs = NEVER;
+    this.#unansweredSinceMs = undefined;
     this.#attempts = 0;
     this.#lastError = undefined;
   }
@@ -838,29 +837,29 @@ export class LiveClaim {
       FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10),
       this.#attemptTimeoutMs(),
     );
-    this.#attemptMs = this.#now() + pauseMs;
+    this.#attemptMs = noSoonerThan(this.#now() + pauseMs);
     this.#attemptIsHeartbeat = false;
     this.#schedule();
   }
 
   /** When a store that stays silent counts as unavailable. */
-  #patienceEndsMs(): number {
-    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS) return NEVER;
+  #patienceEnds(): Deadline {
+    if (this.#everHeld || this.#attempts < MIN_ATTEMPTS || this.#unansweredSinceMs === undefined)
+      return undefined;
     const patienceMs =
       this.#phase === "asking" ? this.#heartbeat.settings.requestTimeoutMs : this.request.ttlMs;
     return this.#unansweredSinceMs + patienceMs;
   }
 
   #schedule(): void {
-    this.dueMs = Math.min(this.#attemptMs, this.#limitMs());
     this.#heartbeat.schedule(this);
   }
 
   /** When the present phase ends by itself. */
-  #limitMs(): number {
+  #limit(): Deadline {
     if (this.#phase === "leaving") return this.#giveUpMs;
-    if (this.#phase !== "held") return Math.min(this.#giveUpMs, this.#patienceEndsMs());
-    return Math.min(this.#provenUntilMs, this.#holdUntilMs, this.#extensions?.giveUpMs ?? NEVER);
+    if (this.#phase !== "held") return earliest(this.#giveUpMs, this.#patienceEnds());
+    return earliest(earliest(this.#provenUntilMs, this.#holdUntilMs), this.#extensions?.giveUpMs);
   }
 
   #keepProcessAlive(on: boolean): void {
@@ -870,7 +869,6 @@ export class LiveClaim {
   }
 
   #changed(): void {
-    this.#version++;
     this.#change?.resolve();
     this.#change = undefined;
   }

@@ -69,27 +69,12 @@ export class KeyLock implements Lock, Semaphore {
   readonly limit: number;
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
-  /** What all requests of this lock begin as. */
-  readonly #blankRequest: ClaimRequest;
 
   constructor(heartbeat: Heartbeat, key: string, limit: number, settings: LockSettings) {
     this.#heartbeat = heartbeat;
     this.key = key;
     this.limit = limit;
     this.#settings = settings;
-    this.#blankRequest = {
-      key,
-      id: "",
-      token: "",
-      weight: 1,
-      limit,
-      priority: 0,
-      ttlMs: settings.ttlMs,
-      wait: true,
-      owner: heartbeat.owner,
-      info: "",
-      application: heartbeat.settings.application,
-    };
   }
 
   /** @internal Whether a lost lease of this lock is won again. */
@@ -105,10 +90,10 @@ export class KeyLock implements Lock, Semaphore {
   /** Not an async function, whose promise and place to go on at would be a seventh of the garbage of a lock cycle. */
   acquire(options: AcquireOptions & PermitOptions = noOptions): Promise<Lease> {
     try {
-      const { waitMs = Number.POSITIVE_INFINITY, signal } = options;
+      const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting } = options;
       const claim = this.#newClaim(options, waitMs);
-      if (signal === undefined) return claim.acquire(waitMs);
-      return cancellable(claim, signal, () => claim.acquire(waitMs), options.detachOnAbort);
+      if (signal === undefined) return claim.acquire(waitMs, onWaiting);
+      return cancellable(claim, signal, () => claim.acquire(waitMs, onWaiting), options.detachOnAbort);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -155,21 +140,46 @@ export class KeyLock implements Lock, Semaphore {
     if (heartbeat.closing) throw closedError(this.key);
     checkAcquireOptions(options);
     options.signal?.throwIfAborted();
+    if (options.permits !== undefined) checkInteger("permits", options.permits, 1, this.limit);
+    const settings = this.#settings;
+    const request = new NewRequest(heartbeat, this, settings, options, waitMs > 0);
+    return new LiveClaim(heartbeat, settings, request, options.id !== undefined);
+  }
+}
+
+/** A class, because V8 allocates a plain literal among the old objects once most of its kind live long: new-record.ts. */
+class NewRequest implements ClaimRequest {
+  readonly key: string;
+  readonly id: string;
+  readonly token: string;
+  readonly weight: number;
+  readonly limit: number;
+  readonly priority: number;
+  readonly ttlMs: number;
+  readonly wait: boolean;
+  readonly owner: string;
+  readonly info: string;
+  readonly application: string;
+
+  constructor(
+    heartbeat: Heartbeat,
+    lock: KeyLock,
+    settings: LockSettings,
+    options: AcquireOptions & PermitOptions,
+    wait: boolean,
+  ) {
     const made = newClaimIds();
-    // A copy, because V8 allocates a plain literal among the old objects once most of its kind live long: new-record.ts.
-    const request: ClaimRequest = {
-      ...this.#blankRequest,
-      id: options.id ?? made.id,
-      token: options.token ?? made.token,
-      weight: options.permits === undefined ? 1 : checkInteger("permits", options.permits, 1, this.limit),
-      priority: options.priority ?? 0,
-      wait: waitMs > 0,
-      info: options.info ?? "",
-      application: options.application ?? heartbeat.settings.application,
-    };
-    const claim = new LiveClaim(heartbeat, this.#settings, request, options.id !== undefined);
-    claim.onWaiting = options.onWaiting;
-    return claim;
+    this.key = lock.key;
+    this.id = options.id ?? made.id;
+    this.token = options.token ?? made.token;
+    this.weight = options.permits ?? 1;
+    this.limit = lock.limit;
+    this.priority = options.priority ?? 0;
+    this.ttlMs = settings.ttlMs;
+    this.wait = wait;
+    this.owner = heartbeat.owner;
+    this.info = options.info ?? "";
+    this.application = options.application ?? heartbeat.settings.application;
   }
 }
 

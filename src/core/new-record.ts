@@ -65,9 +65,12 @@ export function emptyRecord(): LockRecord {
   return new EmptyRecord();
 }
 
-/** A list with room for one, which is what most records have: the first push to an empty list makes room for 17. */
-export function listOf(claim: RecordClaim): RecordClaim[] {
-  const list = oneClaim.slice() as RecordClaim[];
+/**
+ * A list with room for one, which is what most records have: the first push to an empty list makes room for 17. A list that
+ * has become empty is used again.
+ */
+export function listOf(claim: RecordClaim, emptied = nothing): RecordClaim[] {
+  const list = emptied === nothing ? (oneClaim.slice() as RecordClaim[]) : emptied;
   list[0] = claim;
   claim.expirySlot = 0;
   claim.rankSlot = 0;

@@ -287,7 +287,7 @@ export function addHeld(record: LockRecord, claim: RecordClaim): void {
 function hold(record: LockRecord, claim: RecordClaim): void {
   record.heldWeight += claim.weight;
   if (record.held.length === 0) {
-    record.held = listOf(claim);
+    record.held = listOf(claim, record.held);
     record.limits = record.held;
   } else {
     if (record.limits === record.held) record.limits = record.held.slice();

@@ -55,6 +55,16 @@ describe("lease: its signal", () => {
     expect(heldAtAbort).toEqual([false]);
   });
 
+  test("aborts with a fraction of a millisecond to spare rather than late", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: 1_250, renew: false }).acquire();
+    // Clocks may differ by a thousandth, and the store counts whole milliseconds: 1,247.75 are proven.
+    await scene.clock.advance(1_246.9);
+    expect(lease.held).toBe(true);
+    scene.clock.block(0.9);
+    expect(lease.held).toBe(false);
+  });
+
   test("a listener may acquire, release and look at other leases", async () => {
     const scene = new Scene();
     const [doomed, other] = await Promise.all([

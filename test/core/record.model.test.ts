@@ -15,6 +15,7 @@ import {
 } from "../../src/core/record.ts";
 import { decodeRecord, encodeRecord } from "../../src/core/record-format.ts";
 import { describe } from "../../src/core/record-view.ts";
+import { restoreRecord, soleClaim } from "../../src/core/sole-claim.ts";
 import { HISTORY_KEY, historyArbitrary, type Step, say, type TimedStep } from "./record-histories.ts";
 import { assertInvariants } from "./record-invariants.ts";
 import { type ModelClaim, type Moment, RecordModel } from "./record-model.ts";
@@ -104,6 +105,11 @@ class Comparison {
     const text = encodeRecord(this.#record);
     this.#record = decodeRecord(text, HISTORY_KEY);
     equal("the text of a record that was read back", encodeRecord(this.#record), text);
+    const sole = soleClaim(this.#record);
+    if (sole === undefined) return;
+    this.#record = emptyRecord();
+    restoreRecord(this.#record, sole);
+    equal("the text of a record that was kept as its sole claim", encodeRecord(this.#record), text);
   }
 
   #story(): string {

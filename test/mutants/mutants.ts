@@ -12,6 +12,8 @@ const claim = "src/core/live-claim.ts";
 const heartbeat = "src/core/heartbeat.ts";
 const agenda = "src/core/agenda.ts";
 const report = "src/core/report.ts";
+const index = "src/core/id-index.ts";
+const sole = "src/core/sole-claim.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
@@ -24,6 +26,36 @@ export const mutants: readonly Mutant[] = [
     file: agenda,
     find: "near === undefined || (far !== undefined && far.wakeMs < near.wakeMs) ? far : near",
     replace: "near ?? far",
+  },
+  {
+    name: "an item that has stayed long is looked for among the latest alone",
+    file: index,
+    find: " ?? this.#stayed?.find(id, hash, isRight)",
+    replace: "",
+  },
+  {
+    name: "a bucket forgets all of its items when one goes",
+    file: index,
+    find: "      marks |= marksOf(left.idHash);\n",
+    replace: "",
+  },
+  {
+    name: "a key that is held by one forgets the fence of a later grant that is over",
+    file: sole,
+    find: "claim?.fence === record.fence ? claim : undefined",
+    replace: "claim",
+  },
+  {
+    name: "a key begins with the weight of the one before",
+    file: sole,
+    find: "  record.heldWeight = 0;\n",
+    replace: "",
+  },
+  {
+    name: "a lease is believed to the end of its last millisecond",
+    file: claim,
+    find: "return Math.floor(sentMs + expiresInMs",
+    replace: "return Math.ceil(sentMs + expiresInMs",
   },
   {
     name: "a claim lives one tick too long",
@@ -96,7 +128,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "fences go back when an idle record is dropped",
     file: memory,
-    find: "this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));",
+    find: "if (record.fence > turn.stamp) this.#lastStamp = Math.max(this.#lastStamp, Number(record.fence));",
     replace: "",
   },
   {
@@ -120,8 +152,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "nobody asks when the holder should have expired",
     file: claim,
-    find: "this.#attemptMs = Math.min(heartbeatMs, retryMs);",
-    replace: "this.#attemptMs = heartbeatMs;",
+    find: "noSoonerThan(Math.min(heartbeatMs, retryMs))",
+    replace: "noSoonerThan(heartbeatMs)",
   },
   {
     name: "the deadline is counted from the answer",
@@ -180,8 +212,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a heartbeat that is never answered is never repeated",
     file: claim,
-    find: "this.#attemptMs = nowMs + this.#attemptTimeoutMs();",
-    replace: "this.#attemptMs = NEVER;",
+    find: "this.#attemptMs = noSoonerThan(nowMs + this.#attemptTimeoutMs());",
+    replace: "this.#attemptMs = undefined;",
   },
   {
     name: "a waiter whom the store has forgotten waits for ever",
@@ -205,13 +237,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: "maxHoldMs is not kept",
     file: claim,
-    find: "this.#holdUntilMs = sentMs + this.#settings.maxHoldMs;",
-    replace: "this.#holdUntilMs = NEVER;",
+    find: "this.#holdUntilMs ??= noLaterThan(sentMs + this.#settings.maxHoldMs);",
+    replace: "",
   },
   {
     name: "a pushed grant is believed whatever its fence",
     file: claim,
-    find: "fence === undefined || fence <= this.#waitedFence",
+    find: "fence === undefined || fence <= wait.fence",
     replace: "fence === undefined",
   },
   {
@@ -442,7 +474,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "thread: a claim never looks at what the thread has proven",
     file: claim,
-    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, provenUntilMs);\n    // The store may",
+    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, Math.floor(provenUntilMs));\n    // The store may",
     replace: "    // The store may",
   },
   {

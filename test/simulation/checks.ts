@@ -19,6 +19,8 @@ interface Known {
   readonly info: string;
   /** When that was, lately. */
   readonly changedAtStep: number;
+  /** When it was there though its time was up, lately. It may have been dropped and have come again, after a grant of that step. */
+  readonly outlivedAtStep: number | undefined;
 }
 
 /** For how long a client may believe in what was taken away: until the lease would have ended by itself. */
@@ -124,6 +126,7 @@ export class Checks {
           ? known.arrivedAtStep
           : Number.NaN;
     const changedAtStep = known?.info === info ? known.changedAtStep : steps;
+    const outlivedAtStep = nowMs < (known?.aliveUntilMs ?? nowMs) ? known?.outlivedAtStep : steps;
     const aliveUntilMs = nowMs + claim.expiresInMs * 0.98 - 1;
     const expiredFromMs = this.lingering ? Number.POSITIVE_INFINITY : nowMs + claim.expiresInMs * 1.02 + 1;
     this.#claims.set(name, {
@@ -134,6 +137,7 @@ export class Checks {
       fence,
       info,
       changedAtStep,
+      outlivedAtStep,
     });
   }
 
@@ -148,7 +152,8 @@ export class Checks {
         const otherName = `${status.key} ${other.id}`;
         const waiter = this.#claims.get(otherName);
         if (waiter === undefined || !this.#waiting.has(otherName) || !waitingNow.has(otherName)) continue;
-        if (waiter.changedAtStep === this.#world.steps) continue;
+        if (waiter.changedAtStep === this.#world.steps || waiter.outlivedAtStep === this.#world.steps)
+          continue;
         const overtaken =
           waiter.priority > granted.priority ||
           (waiter.priority === granted.priority && waiter.arrivedAtStep < granted.arrivedAtStep);

@@ -1,12 +1,24 @@
-import { emptyRecord, IdIndex, type LockRecord } from "../../core/index.ts";
+import {
+  clearRecord,
+  emptyRecord,
+  IdIndex,
+  isIdle,
+  type LockRecord,
+  type RecordClaim,
+  restoreRecord,
+  soleClaim,
+} from "../../core/index.ts";
 
-/** One key's record, its place in the index, and its neighbours in the order of creation. */
+/** What is known of one key, its place in the index, and its neighbours in the order of creation. */
 export class Entry {
   /** The key: what an entry is found by. */
   readonly id: string;
   /** Its number among all that were ever created, which is the order of listing. */
   readonly serial: number;
-  readonly record: LockRecord = emptyRecord();
+  /** The record, once it has been more than one claim that is held. */
+  record: LockRecord | undefined = undefined;
+  /** That claim, which is all there is to most keys. A record around it would take 144 bytes. */
+  sole: RecordClaim | undefined = undefined;
   idHash = 0;
   idNext: this | undefined = undefined;
   before: Entry | undefined;
@@ -37,6 +49,8 @@ export class Entries {
   #first: Entry | undefined;
   #last: Entry | undefined;
   #serial = 0;
+  /** An empty record, to work with where an entry has none. */
+  #spare: LockRecord | undefined;
 
   /** The places are kept right when entries are removed. */
   constructor(...places: readonly Place[]) {
@@ -63,6 +77,27 @@ export class Entries {
     this.#last = entry;
     this.#byKey.add(entry);
     return entry;
+  }
+
+  /** The record of an entry, until it is closed. */
+  open(entry: Entry): LockRecord {
+    if (entry.record !== undefined) return entry.record;
+    const record = this.#spare ?? emptyRecord();
+    this.#spare = undefined;
+    if (entry.sole !== undefined) restoreRecord(record, entry.sole);
+    return record;
+  }
+
+  /** Keeps what has become of the record of an entry. */
+  close(entry: Entry, record: LockRecord): void {
+    if (entry.record !== undefined) return;
+    entry.sole = soleClaim(record);
+    if (entry.sole === undefined && !isIdle(record)) {
+      entry.record = record;
+    } else {
+      clearRecord(record);
+      this.#spare = record;
+    }
   }
 
   /** Removes an entry that is here. */

@@ -20,6 +20,7 @@ import {
   invalid,
   isIdle,
   type KeyStatus,
+  type LockRecord,
   type LookPage,
   type LookQuery,
   type QuorumMember,
@@ -137,8 +138,9 @@ class MemoryStore implements QuorumMember {
     this.#lastStamp = Math.max(this.#lastStamp, Number(agreed.fence));
     const entry = this.#entries.find(ref.key);
     if (entry === undefined) return false;
-    const confirmed = confirm(entry.record, ref, own, agreed, turn);
-    this.#finish(entry, turn, undefined);
+    const record = this.#entries.open(entry);
+    const confirmed = confirm(record, ref, own, agreed, turn);
+    this.#finish(entry, record, turn, undefined);
     return confirmed;
   }
 
@@ -146,8 +148,9 @@ class MemoryStore implements QuorumMember {
     checkQuery(query);
     const { nowMs } = this.#nextTurn();
     if ("prefix" in query) return this.#list(query, nowMs);
-    const record = this.#entries.find(query.key)?.record ?? emptyRecord();
-    return { keys: [describe(record, query.key, nowMs, query.maxClaims)] };
+    const entry = this.#entries.find(query.key);
+    if (entry !== undefined) return { keys: [this.#describe(entry, query, nowMs)] };
+    return { keys: [describe(emptyRecord(), query.key, nowMs, query.maxClaims)] };
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {
@@ -179,34 +182,40 @@ class MemoryStore implements QuorumMember {
     checkRequest(request);
     const turn = this.#nextTurn();
     const entry = this.#entries.find(request.key) ?? this.#create(request.key, turn);
-    const answer = acquire(entry.record, request, this.#maxWaiters, turn);
-    this.#finish(entry, turn, answer.state === "held" ? request.id : undefined);
+    const record = this.#entries.open(entry);
+    const answer = acquire(record, request, this.#maxWaiters, turn);
+    this.#finish(entry, record, turn, answer.state === "held" ? request.id : undefined);
     return answer;
   }
 
   #renew(refs: readonly RenewRef[]): readonly RenewAnswer[] {
     for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    const answers: RenewAnswer[] = [];
-    for (const ref of refs) {
-      const entry = this.#entries.find(ref.key);
-      const answer: RenewAnswer = entry === undefined ? { state: "gone" } : renew(entry.record, ref, turn);
-      answers.push(answer);
-      if (entry !== undefined) this.#finish(entry, turn, answer.state === "held" ? ref.id : undefined);
-    }
-    return answers;
+    this.#nextTurn();
+    return refs.map(this.#renewOne, this);
+  }
+
+  #renewOne(ref: RenewRef): RenewAnswer {
+    const entry = this.#entries.find(ref.key);
+    if (entry === undefined) return { state: "gone" };
+    const record = this.#entries.open(entry);
+    const answer = renew(record, ref, this.#turn);
+    this.#finish(entry, record, this.#turn, answer.state === "held" ? ref.id : undefined);
+    return answer;
   }
 
   #release(refs: readonly ClaimRef[]): readonly boolean[] {
     for (const ref of refs) checkRenewRef(ref);
-    const turn = this.#nextTurn();
-    return refs.map((ref) => {
-      const entry = this.#entries.find(ref.key);
-      if (entry === undefined) return false;
-      const removed = release(entry.record, ref, turn);
-      this.#finish(entry, turn, removed ? ref.id : undefined);
-      return removed;
-    });
+    this.#nextTurn();
+    return refs.map(this.#releaseOne, this);
+  }
+
+  #releaseOne(ref: ClaimRef): boolean {
+    const entry = this.#entries.find(ref.key);
+    if (entry === undefined) return false;
+    const record = this.#entries.open(entry);
+    const removed = release(record, ref, this.#turn);
+    this.#finish(entry, record, this.#turn, removed ? ref.id : undefined);
+    return removed;
   }
 
   #nextTurn(): Turn {
@@ -234,8 +243,9 @@ class MemoryStore implements QuorumMember {
       const entry = this.#sweep.next ?? this.#entries.first;
       if (entry === undefined) return;
       this.#sweep.next = entry.after;
-      settle(entry.record, turn);
-      this.#finish(entry, turn, undefined);
+      const record = this.#entries.open(entry);
+      settle(record, turn);
+      this.#finish(entry, record, turn, undefined);
       if (this.#sweep.next === undefined) {
         this.#sweepFromSize = Math.max(MIN_SWEPT_SIZE, 2 * this.#entries.size);
         return;
@@ -247,8 +257,9 @@ class MemoryStore implements QuorumMember {
    * Drops the record when nothing is left of it, and tells the owners of what was granted, but for the claim whose
    * caller learns of it from the answer. Asking with an old token is not that: the claim is another caller's.
    */
-  #finish(entry: Entry, turn: Turn, answeredId: string | undefined): void {
-    if (isIdle(entry.record)) this.#drop(entry, turn);
+  #finish(entry: Entry, record: LockRecord, turn: Turn, answeredId: string | undefined): void {
+    if (isIdle(record)) this.#drop(entry, record, turn);
+    this.#entries.close(entry, record);
     const granted = this.#granted;
     for (let nth = 0; nth < granted.size; nth++) {
       const { id, owner, fence } = granted.at(nth);
@@ -257,12 +268,10 @@ class MemoryStore implements QuorumMember {
     granted.clear();
   }
 
-  #drop(entry: Entry, turn: Turn): void {
+  #drop(entry: Entry, record: LockRecord, turn: Turn): void {
     this.#entries.remove(entry);
     // Claims granted together take fences ahead of the stamp. A record made anew must start above all of them.
-    if (entry.record.fence > turn.stamp) {
-      this.#lastStamp = Math.max(this.#lastStamp, Number(entry.record.fence));
-    }
+    if (record.fence > turn.stamp) this.#lastStamp = Math.max(this.#lastStamp, Number(record.fence));
   }
 
   #push(owner: string, ref: GrantRef): void {
@@ -281,7 +290,7 @@ class MemoryStore implements QuorumMember {
       if (next === undefined) return { keys };
       cursor = String(next.serial);
       if (next.id.startsWith(query.prefix)) {
-        const status = describe(next.record, next.id, nowMs, query.maxClaims);
+        const status = this.#describe(next, query, nowMs);
         if (status.heldCount + status.waitingCount > 0) keys.push(status);
       }
       next = next.after;
@@ -289,6 +298,13 @@ class MemoryStore implements QuorumMember {
     this.#page.cursor = cursor;
     this.#page.next = next;
     return { keys, cursor };
+  }
+
+  #describe(entry: Entry, { maxClaims }: LookQuery, nowMs: number): KeyStatus {
+    const record = this.#entries.open(entry);
+    const status = describe(record, entry.id, nowMs, maxClaims);
+    this.#entries.close(entry, record);
+    return status;
   }
 
   /** Goes on where the last page ended, or finds the place again when another listing came in between. */
