@@ -9,6 +9,11 @@ export interface OpenContender {
   newStore(): Promise<Store>;
   /** How many requests all stores have sent so far, where they go to a server. */
   roundTrips?(): number;
+  /**
+   * As many writes as the cycles of so many callers take, and nothing else. Resolves to
+   * what a cycle takes, in nanoseconds.
+   */
+  bare?(roundMs: number, callers: number): Promise<number>;
   readonly peers: Readonly<Record<string, Peer>>;
   /** By which other processes open the same store. */
   readonly url: string;

@@ -1,9 +1,10 @@
 /** PostgreSQL: the store against advisory locks of a session, which is what people take without a library. */
 import type { Store } from "holdfast";
-import { migratePostgres, type PostgresClient, postgresStore } from "holdfast/postgres";
+import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Client, Pool, type PoolClient } from "pg";
 import { startPostgres } from "../../test/engines/postgres.ts";
 import type { Peer, StoreContender } from "./contender.ts";
+import { openBareUpdates } from "./postgres-bare.ts";
 
 /** What a pool of an application has, and what one of advisory locks needs: each lock keeps a connection to itself. */
 const STORE_CONNECTIONS = 10;
@@ -19,17 +20,14 @@ export const postgres: StoreContender = {
     const stores: Store[] = [];
     let roundTrips = 0;
     await migratePostgres(peerPool);
+    const bareUpdates = await openBareUpdates(server.url);
     return {
       async newStore() {
         const pool = connect(STORE_CONNECTIONS);
         pools.push(pool);
-        const counted: PostgresClient = {
-          query(text, values) {
-            roundTrips++;
-            return pool.query(text, values);
-          },
-        };
-        const store = postgresStore(counted, { listener: () => listenerOf(server.url) });
+        // Whatever is sent takes a connection from the pool first.
+        pool.on("acquire", () => roundTrips++);
+        const store = postgresStore(pool, { listener: () => listenerOf(server.url) });
         stores.push(store);
         return store;
       },
@@ -45,7 +43,9 @@ export const postgres: StoreContender = {
         "advisory locks": (key) => advisoryLock(peerPool, key),
         "advisory tries": (key) => advisoryTry(peerPool, key),
       },
+      bare: bareUpdates.cycleFor,
       async close() {
+        await bareUpdates.close();
         await Promise.all(stores.map((store) => store.close()));
         await Promise.all(pools.map((pool) => pool.end()));
         await server.stop();

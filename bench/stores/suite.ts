@@ -74,6 +74,7 @@ async function measure(contender: StoreContender, sizes: Sizes): Promise<Row[]> 
     for (const [name, peer] of Object.entries(open.peers)) {
       rows.push(await speedRow(contender.name, locks, name, peer, sizes));
     }
+    rows.push(...(await bareRows(contender.name, open, sizes)));
     rows.push(...(await throughputRows(contender.name, locks, sizes)));
     rows.push(...(await heldRows(contender.name, open, sizes)));
     await locks.close();
@@ -130,6 +131,27 @@ async function speedRow(
     result: ratioOf(pair.theirs, pair.ours),
     target: targets[peerName],
   };
+}
+
+/** What the database could make of it, beside the same peer as the store. */
+async function bareRows(name: string, { bare, peers }: OpenContender, sizes: Sizes): Promise<Row[]> {
+  const [first] = Object.entries(peers);
+  if (bare === undefined || first === undefined) return [];
+  const [peerName, peer] = first;
+  const { callers, roundMs, rounds } = sizes;
+  const pair = await alternate(
+    () => bare(roundMs, callers),
+    () => cycleFor(roundMs, callers, peer),
+    rounds,
+  );
+  return [
+    {
+      what: `${name}: as many bare writes as ${callers} callers make, without any lock`,
+      figure: perSecond(spreadOf(pair.ours).median),
+      peer: `${peerName}: ${perSecond(spreadOf(pair.theirs).median)}`,
+      result: ratioOf(pair.theirs, pair.ours),
+    },
+  ];
 }
 
 /** For the file store, which is to be quick by itself. */
@@ -201,7 +223,8 @@ function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
     "Every engine is started for this alone, on the same machine, and writes to its disk before it answers, as the store promises. " +
       "MongoDB stands for whatever `test/engines/mongodb.ts` has found: without a `mongod` it is a stand-in in Java.",
     `Speeds are of rounds of ${roundMs} ms by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
-      "Peers neither queue nor fence nor renew, and some of them write nothing.",
+      "Peers neither queue nor fence nor renew, and some of them write nothing. Bare writes are as many updates of rows as the cycles take, over " +
+      "two connections as the store's, by a client that does nothing else.",
     `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, and held for ${hotKey.holdMs} ms. ` +
       "The wait of a fair queue is the number of workers times the hold as it was measured and a round trip, for which half an " +
       "uncontended cycle stands.",

@@ -11,7 +11,7 @@ import type { Answer, Asked } from "./operation.ts";
 import { OwnClaims } from "./own-claims.ts";
 
 /** How many keepers of others one change takes for ended, and for alive. Each is one more comparison for the database. */
-const MOST_COMPARED = 12;
+const MOST_COMPARED = 8;
 /** A time that is past on every clock. */
 const LONG_AGO = 0;
 

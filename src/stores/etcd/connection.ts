@@ -42,9 +42,9 @@ export class Connection {
     this.#onHeard = listener;
   }
 
-  async txn(request: EtcdTxnRequest): Promise<EtcdTxnResponse> {
+  async txn(request: EtcdTxnRequest, withinMs = this.#timeoutMs): Promise<EtcdTxnResponse> {
     const sentMs = this.clock.monotonicMs();
-    const response = await this.call((options) => this.client.kv.txn(request, options));
+    const response = await this.call((options) => this.client.kv.txn(request, options), withinMs);
     this.#hear(response.header, sentMs);
     return response;
   }

@@ -2,6 +2,8 @@
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type {
   CasDriver,
+  Change,
+  ChangeResult,
   DriverLimits,
   ListedRecord,
   ListReply,
@@ -10,14 +12,23 @@ import type {
   SwapBatch,
   SwapReply,
 } from "../cas/index.ts";
-import type { EtcdClient, EtcdKeyValue, EtcdTxnResponse } from "./client.ts";
+import type { EtcdClient, EtcdKeyValue, EtcdTxnRequest, EtcdTxnResponse } from "./client.ts";
 import { Connection } from "./connection.ts";
 import { isOfClass } from "./errors.ts";
 import { after, endOf, Keys } from "./keys.ts";
 import type { Lease } from "./lease.ts";
 import { Leases } from "./leases.ts";
 import { get, getKey } from "./requests.ts";
-import { INNER_OPERATIONS, LOOKED_AT, SwapRequest, storedRecord, untimely } from "./swap-request.ts";
+import {
+  INNER_OPERATIONS,
+  jointRequest,
+  LOOKED_AT,
+  type SwapContext,
+  type SwapOutcome,
+  SwapRequest,
+  storedRecord,
+  untimely,
+} from "./swap-request.ts";
 import { Sweeping } from "./sweeping.ts";
 import { WakeLease } from "./wake-lease.ts";
 import { Watching } from "./watching.ts";
@@ -35,6 +46,8 @@ export interface EtcdDriverOptions {
 
 /** Records in one request of a listing. The client takes no answer of more than 4 MiB. */
 const LISTED_AT_ONCE = 100;
+/** For how long changes are not made jointly, after some were refused because one of them could not be made. */
+const APART_MS = 1_000;
 /** How often a sign of life is repeated because the leader has changed since. */
 const PROOFS = 3;
 
@@ -53,7 +66,10 @@ export class EtcdDriver implements CasDriver {
   readonly #wakeLease: WakeLease;
   readonly #sweeping: Sweeping;
   readonly #offsetMs: number;
+  readonly #maxTxnOps: number;
+  readonly #patienceMs: number;
   #watchesLeases: Promise<unknown> | undefined;
+  #apartUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: EtcdDriverOptions) {
     const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock } = options;
@@ -61,9 +77,11 @@ export class EtcdDriver implements CasDriver {
     // etcd takes requests of up to 1.5 MiB, and a batch may have one record more than it should.
     this.limits = { changes, batchBytes: 512 * KIB, recordBytes: 512 * KIB };
     this.#clock = clock;
+    this.#maxTxnOps = maxTxnOps;
+    this.#patienceMs = 0.9 * flightMs;
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
-    this.#connection = new Connection(client, this.#keys, clock, 0.9 * flightMs);
+    this.#connection = new Connection(client, this.#keys, clock, this.#patienceMs);
     this.keepers = new Leases(this.#connection, clockDrift);
     this.#watching = new Watching(this.#connection, () => this.keepers.missed());
     this.#wakeLease = new WakeLease(this.#connection);
@@ -92,12 +110,9 @@ export class EtcdDriver implements CasDriver {
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
     const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
-    const swap = new SwapRequest(changes, context);
-    const response = await this.#send(swap, leases);
-    if (response === undefined) return this.#reply(untimely(changes));
-    const { results, ended, doubted } = swap.outcome(response);
-    for (const name of ended) this.keepers.end(name);
-    this.keepers.doubtEnds(doubted);
+    const sentMs = this.#clock.monotonicMs();
+    const joint = await this.#swapJointly(changes, context, sentMs);
+    const results = joint ?? (await this.#swapApart(changes, context, sentMs));
     if (results.some(({ state }, index) => state === "swapped" && changes[index]?.idle))
       this.#sweeping.expect();
     await this.#prove(leases, (lease) => !fresh.includes(lease) || lease.isProvenSince(decidedMs));
@@ -115,10 +130,51 @@ export class EtcdDriver implements CasDriver {
     await Promise.all(due.map((lease) => showLife(lease)));
   }
 
-  /** Undefined where nothing can have been done. */
-  async #send(swap: SwapRequest, leases: readonly Lease[]): Promise<EtcdTxnResponse | undefined> {
+  /** Undefined where they have to go apart: nothing was done. */
+  async #swapJointly(
+    changes: readonly Change[],
+    context: SwapContext,
+    sentMs: number,
+  ): Promise<readonly ChangeResult[] | undefined> {
+    if (sentMs < this.#apartUntilMs) return undefined;
+    const request = jointRequest(changes, context, this.#maxTxnOps);
+    if (request === undefined) return undefined;
+    const response = await this.#send(request, context.leases, sentMs);
+    if (response?.succeeded === true) {
+      const swapped: ChangeResult = { state: "swapped", version: response.header.revision };
+      return changes.map(() => swapped);
+    }
+    this.#apartUntilMs = this.#clock.monotonicMs() + APART_MS;
+    return undefined;
+  }
+
+  async #swapApart(
+    changes: readonly Change[],
+    context: SwapContext,
+    sentMs: number,
+  ): Promise<readonly ChangeResult[]> {
+    const swap = new SwapRequest(changes, context);
+    const response = await this.#send(swap.request, context.leases, sentMs);
+    if (response === undefined) return untimely(changes);
+    const { results, ended, doubted }: SwapOutcome = swap.outcome(response);
+    for (const name of ended) this.keepers.end(name);
+    this.keepers.doubtEnds(doubted);
+    return results;
+  }
+
+  /**
+   * Undefined where nothing can have been done. Whatever was sent since `sentMs` has the time of one request together: nothing
+   * may still be made when `casStore` has given the flight up, and this driver does not doubt it yet.
+   */
+  async #send(
+    request: EtcdTxnRequest,
+    leases: readonly Lease[],
+    sentMs: number,
+  ): Promise<EtcdTxnResponse | undefined> {
+    const leftMs = this.#patienceMs - (this.#clock.monotonicMs() - sentMs);
+    if (leftMs <= 0) return undefined;
     try {
-      return await this.#connection.txn(swap.request);
+      return await this.#connection.txn(request, leftMs);
     } catch (error) {
       if (error instanceof HoldfastError && isOfClass(error.cause, "EtcdLeaseInvalidError")) {
         // Only wake-ups hang on a lease directly.

@@ -1,5 +1,6 @@
 /**
- * A batch of changes as one transaction of etcd, and what its answer says of each.
+ * A batch of changes as one transaction of etcd, and what its answer says of each. Where all of them are likely to be made, they
+ * go jointly, as one that makes all or none; else, or when that was refused, each is a transaction inside of one.
  *
  * Outside stands what holds for all of them: that this process's leases are what it thinks, and, where a record is made, that
  * none was removed since the revision that its fence was made from. Inside, each change that writes is a transaction of
@@ -30,8 +31,8 @@ import {
   put,
 } from "./requests.ts";
 
-/** How many operations a change may have inside. One that drops and assumes as many keepers as it may has 21 comparisons. */
-export const INNER_OPERATIONS = 26;
+/** How many operations a change may have inside. One that drops and assumes as many keepers as it may has 17 comparisons. */
+export const INNER_OPERATIONS = 18;
 /** How many leases of others are looked at for the changes that only compare. */
 export const LOOKED_AT = 10;
 
@@ -150,6 +151,36 @@ export class SwapRequest {
     }
     return { results: untimely(this.#changes), ended: [], doubted: [] };
   }
+}
+
+/**
+ * Changes that only write records that are known, as one transaction that makes all of them or none: that is less
+ * work for etcd and for this process than one with a transaction inside for each. Undefined where there are others among them, or too
+ * many comparisons. A single one has nothing to gain, and would learn of a conflict later.
+ */
+export function jointRequest(
+  changes: readonly Change[],
+  { keys, leases }: SwapContext,
+  maxTxnOps: number,
+): EtcdTxnRequest | undefined {
+  if (changes.length === 1 || leases.length + changes.length > maxTxnOps) return undefined;
+  const compare = leases.map((lease) => hasRevision(lease.key, lease.epoch));
+  const success: EtcdRequestOp[] = [];
+  for (const change of changes) {
+    const { key, text } = change;
+    const expected = expectedRevision(change);
+    if (expected === undefined || text === undefined || !isPlain(change)) return undefined;
+    const record = keys.record(key);
+    compare.push(hasRevision(record, expected));
+    success.push(put(record, text));
+  }
+  return { compare, success };
+}
+
+/** Whether it wakes nobody, and takes nothing for granted of the leases of others. */
+function isPlain({ wakes, keepers }: Change): boolean {
+  if (wakes.length > 0) return false;
+  return keepers === undefined || keepers.alive.length + keepers.ended.length === 0;
 }
 
 /** Nothing was written, and the operations have to be decided again. */

@@ -1,5 +1,7 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
 import { invalid } from "../../core/index.ts";
+import { sqlState } from "./errors.ts";
+import type { Statement } from "./statements.ts";
 
 export interface PostgresResult {
   readonly rows: readonly unknown[];
@@ -24,6 +26,13 @@ export interface PostgresListener {
 export interface PostgresNotification {
   readonly channel: string;
   readonly payload?: string | undefined;
+}
+
+/** What a pool and a client of `pg` have, and others have not. */
+interface PgClient extends PostgresClient {
+  connect(): unknown;
+  query(text: string, values?: string[]): Promise<PostgresResult>;
+  query(statement: Statement): Promise<PostgresResult>;
 }
 
 /** What only a pool of `pg` has. */
@@ -70,24 +79,55 @@ export function isEnded(client: PostgresClient): boolean {
   return ended === true || ending === true;
 }
 
+export type Send = (statement: Statement) => Promise<PostgresResult>;
+
 /**
  * One statement after the other where the client is a single connection: `pg` is about to refuse a query while another one is
  * under way. A pool, and everything unknown, is taken to see to that itself.
  */
-export function inTurn(client: PostgresClient): PostgresClient["query"] {
-  if (!isOneConnection(client)) return (text, values) => client.query(text, values);
+export function sender(client: PostgresClient): Send {
+  const send = namedSender(client);
+  if (!isOneConnection(client)) return send;
   let last: Promise<unknown> = Promise.resolve();
-  return (text, values) => {
-    const next = last.then(() => client.query(text, values));
+  return (statement) => {
+    const next = last.then(() => send(statement));
     last = next.catch(() => {});
     return next;
   };
 }
 
+/**
+ * A statement with a name is parsed and planned once for each connection. Behind a pooler a connection is another session each
+ * time, which may lack the name, or have it already: then nothing was done, so the statement goes again without its name, and
+ * so do all others from then on.
+ */
+function namedSender(client: PostgresClient): Send {
+  const plainly: Send = ({ text, values }) => client.query(text, values);
+  if (!isPg(client)) return plainly;
+  let usesNames = true;
+  return async (statement) => {
+    if (!usesNames || statement.name === undefined) return plainly(statement);
+    try {
+      return await client.query(statement);
+    } catch (error) {
+      if (!NAME_TROUBLE.has(sqlState(error) ?? "")) throw error;
+      usesNames = false;
+      return plainly(statement);
+    }
+  };
+}
+
+/** A name that the session does not have, and one that it has already. */
+const NAME_TROUBLE: ReadonlySet<string> = new Set(["26000", "42P05"]);
+
 /** Whether requests can only go one after the other. */
 export function isOneConnection(client: PostgresClient): boolean {
-  const { connect } = client as { connect?: unknown };
-  return !isPool(client) && typeof connect === "function";
+  return !isPool(client) && isPg(client);
+}
+
+function isPg(client: PostgresClient): client is PgClient {
+  const { connect } = client as Partial<PgClient>;
+  return typeof connect === "function";
 }
 
 function isPool(client: PostgresClient): client is PostgresPool {

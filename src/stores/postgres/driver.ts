@@ -1,7 +1,7 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { inTurn, isEnded, isOneConnection, type OpenListener, type PostgresClient } from "./client.ts";
+import { isEnded, isOneConnection, type OpenListener, type PostgresClient, sender } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { Listening } from "./listening.ts";
@@ -32,12 +32,12 @@ export interface DriverOptions {
 
 export function postgresDriver(options: DriverOptions): CasDriver {
   const { client, names, autoMigrate, openListener, clock } = options;
-  const query = inTurn(client);
+  const send = sender(client);
   const nextVersion = newVersions();
   const listening = openListener && new Listening(openListener, clock);
   let checking: Promise<void> | undefined;
 
-  async function ask<Row>({ text, values }: Statement): Promise<readonly Row[]> {
+  async function ask<Row>(statement: Statement): Promise<readonly Row[]> {
     if (isEnded(client)) {
       throw new HoldfastError(
         "STORE_FAILURE",
@@ -45,7 +45,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
       );
     }
     try {
-      return (await query(text, values)).rows as readonly Row[];
+      return (await send(statement)).rows as readonly Row[];
     } catch (error) {
       throw mapError(error);
     }

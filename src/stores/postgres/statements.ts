@@ -5,6 +5,8 @@ import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
 
 export interface Statement {
+  /** What a session may keep it under, where it is asked for all the time. */
+  readonly name?: string;
   readonly text: string;
   readonly values: string[];
 }
@@ -41,7 +43,11 @@ export interface SwapReplyText {
   readonly conflicts?: readonly (readonly [index: number, version: string | null, record: string | null])[];
 }
 
-export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: string): Statement {
+export function swapStatement(
+  { swap, swapStatement: name }: TableNames,
+  batch: SwapBatch,
+  version: string,
+): Statement {
   const { changes, earliestMs, latestMs } = batch;
   const keys: string[] = [];
   const expects: string[] = [];
@@ -60,6 +66,7 @@ export function swapStatement({ swap }: TableNames, batch: SwapBatch, version: s
     }
   }
   return {
+    name,
     text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as reply`,
     values: [
       keys.join(LINE),

@@ -1,4 +1,5 @@
 /** The names of what the store keeps in the database, quoted so that any name is only a name. */
+import { createHash } from "node:crypto";
 import { invalid } from "../../core/index.ts";
 
 export interface TableNames {
@@ -10,6 +11,8 @@ export interface TableNames {
   readonly swap: string;
   /** How the catalogue finds that function. */
   readonly swapSignature: string;
+  /** What sessions call the statement that calls it. Others may use the same session behind a pooler, so it must mean this one alone. */
+  readonly swapStatement: string;
 }
 
 /** PostgreSQL cuts a name to 63 bytes, silently. The function's is longer than the table's by a few. */
@@ -46,6 +49,7 @@ export function tableNames(given: string): TableNames {
     table: `${before}${quoted(name)}`,
     swap,
     swapSignature: `${swap}(${SWAP_PARAMETERS.map(() => "text").join(",")})`,
+    swapStatement: `holdfast_${createHash("sha256").update(swap).digest("hex").slice(0, 32)}`,
   };
 }
 

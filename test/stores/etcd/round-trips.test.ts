@@ -52,7 +52,7 @@ describe.skipIf(!canRunEtcd())("etcd: round trips", () => {
 
   test("a heartbeat takes a sign of life and a look, for all claims together, and writes nothing", async () => {
     const { store, callsOf } = await open();
-    const requests = Array.from({ length: 90 }, (_, index) => attempt(`held ${index}`));
+    const requests = Array.from({ length: 100 }, (_, index) => attempt(`held ${index}`));
     const acquire = () => Promise.all(requests.map((request) => store.acquire(request)));
     expect(await callsOf(acquire)).toBe("txn");
     const before = await revision();

@@ -2,6 +2,7 @@
 import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Pool } from "pg";
 import { afterAll, beforeAll, describe } from "vitest";
+import { tableNames } from "../../../src/stores/postgres/table.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 import { serverFaults } from "../fault-suite.ts";
 
@@ -38,7 +39,6 @@ describe.skipIf(!canRunPostgres())("postgres: faults", { timeout: 40_000 }, () =
     stampsFences: true,
     engine: () => server,
     forget: () => withPool((pool) => pool.query("truncate holdfast_locks")),
-    // The function is called by no other statement.
-    swap: { contains: () => 'holdfast_locks_swap_v2"(', cutAfterBytes: 60 },
+    swap: { contains: () => tableNames("holdfast_locks").swapStatement, cutAfterBytes: 60 },
   });
 });
