@@ -9,7 +9,7 @@ const longFiles: Readonly<Record<string, number>> = {
   // One claim's whole life is one state machine; cutting it in two would hide half of its transitions.
   "src/core/live-claim.ts": 900,
   // One function of Lua: what is in it must not be outside of it.
-  "src/stores/redis/script-rules.ts": 480,
+  "src/stores/redis/script-rules.ts": 500,
 };
 
 const MAX_LINES = 400;

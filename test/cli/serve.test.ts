@@ -262,7 +262,11 @@ describe.concurrent("the configuration", () => {
   });
 
   test("a store that is away does not keep it from starting", async () => {
-    const port = await freePort();
+    // Not merely a port that nobody has: another test might start a server there.
+    const away = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => away.listen(0, "127.0.0.1", resolve));
+    atEnd(() => away.close());
+    const { port } = away.address() as { port: number };
     const serving = await serve(["--store", `redis://127.0.0.1:${port}`, "--port", "0"]);
     expect(serving.log().some(({ msg }) => msg.endsWith("Serving anyway."))).toBe(true);
     expect((await fetch(`${serving.url}/healthz`)).status).toBe(200);
