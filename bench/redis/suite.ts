@@ -199,7 +199,7 @@ function methodOf({ alone, many, hotKey, waiters, renewals, crowd }: Sizes): str
     `The waiters of one process are watched for ${waiters.durationMs / 1_000} s. The held leases are acquired over ${renewals.ttlMs / 3_000} s; after ` +
       "a renewal period that is not counted comes one that is.",
     `In the crowd, ten claims one after the other join a key with ${whole(crowd.crowd)} others, or with one; then they are renewed, and then they ` +
-      "leave, one call each. The time is that of the server, by its `INFO commandstats`. A key that several want is kept in six " +
-      "keys of Redis, and each of these operations is some twenty commands; for a key that nobody else wants, they are three to five.",
+      "leave, one call each. The time is that of the server, by its `INFO commandstats`. A key that several want is kept in a field and five " +
+      "keys of Redis, and each of these operations is some twenty commands; for a key that nobody else wants, they are three.",
   ];
 }
