@@ -154,14 +154,19 @@ describe("a listener that acts at once", () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
     let releasing = scene.begin(Promise.resolve(false));
+    let renewals = 0;
     listen({
       "renewal-failed"() {
+        renewals = scene.sent("renew").length;
         releasing = scene.begin(lease.release());
       },
     });
     scene.cutOff();
     await scene.clock.advance(1_600);
     expect(releasing.state).toBe("pending");
+    // It is noticed in the step that sends the next heartbeat, and told when that step is over.
+    expect(renewals).toBe(2);
+    expect(scene.sent("renew")).toHaveLength(renewals);
     scene.reconnect();
     await scene.clock.advance(1_000);
     expect(releasing.value).toBe(true);
