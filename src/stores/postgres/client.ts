@@ -28,9 +28,8 @@ export interface PostgresNotification {
   readonly payload?: string | undefined;
 }
 
-/** What a pool and a client of `pg` have, and others have not. */
+/** A pool or a client of `pg`. */
 interface PgClient extends PostgresClient {
-  connect(): unknown;
   query(text: string, values?: string[]): Promise<PostgresResult>;
   query(statement: Statement): Promise<PostgresResult>;
 }
@@ -103,7 +102,7 @@ export function sender(client: PostgresClient): Send {
  */
 function namedSender(client: PostgresClient): Send {
   const plainly: Send = ({ text, values }) => client.query(text, values);
-  if (!isPg(client)) return plainly;
+  if (!takesNames(client)) return plainly;
   let usesNames = true;
   return async (statement) => {
     if (!usesNames || statement.name === undefined) return plainly(statement);
@@ -122,12 +121,14 @@ const NAME_TROUBLE: ReadonlySet<string> = new Set(["26000", "42P05"]);
 
 /** Whether requests can only go one after the other. */
 export function isOneConnection(client: PostgresClient): boolean {
-  return !isPool(client) && isPg(client);
+  const { connect } = client as { connect?: unknown };
+  return !isPool(client) && typeof connect === "function";
 }
 
-function isPg(client: PostgresClient): client is PgClient {
-  const { connect } = client as Partial<PgClient>;
-  return typeof connect === "function";
+/** Whether it is of `pg`, by what only those have. Something else may know no other query than a text and values. */
+function takesNames(client: PostgresClient): client is PgClient {
+  const { escapeIdentifier } = client as { escapeIdentifier?: unknown };
+  return isPool(client) || typeof escapeIdentifier === "function";
 }
 
 function isPool(client: PostgresClient): client is PostgresPool {

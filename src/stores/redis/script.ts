@@ -37,7 +37,7 @@ import { CAREFUL } from "./script-rules.ts";
  * It is all made to be cheap. The operations are no JSON and no argument each, because taking those apart costs as much as all
  * the rest. The reply is no list, of which Redis looks at each element in eight ways. What calls a function of C, such as
  * string.sub, costs a quarter of a GET, and to format a number as much as one. All locks are fields of one hash because a
- * field more in a command costs a fifth of a command more: the whole call reads once, and writes once.
+ * field more in a command costs a fifth of a command more: the whole call reads once, and writes at most twice.
  *
  * A lock is a text in one of two forms. Held by one claim alone, it is that claim: "h", three numbers (fence,
  * time of the grant, expiry), its name, a line break and its terms, and where several servers agreed upon the fence another
@@ -148,12 +148,12 @@ end
 -- What was done is written down in any case: a fence that was given out, and how many hold a lock. A server that is out of memory
 -- refuses a script's first write and no other: so what takes no memory comes first.
 if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end
-if careful then careful.save() end
 if gave then
   keeps = keeps + 2
   kept[keeps - 1], kept[keeps] = '', format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)
 end
 if keeps > 0 then call('HSET', KEYS[1], unpack(kept)) end
+if careful then careful.save() end
 if us % SWEEP_EVERY < n then
   careful = careful or make_careful(us, now)
   careful.sweep()

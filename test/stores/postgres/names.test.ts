@@ -63,6 +63,24 @@ describe.skipIf(!canRunPostgres())("postgres: names of statements", () => {
     expect(rows).toEqual([{ statement: expect.stringContaining('select "holdfast_locks_swap_') }]);
   });
 
+  test("a client that is not of pg is asked with a text and values alone, also when it connects", async () => {
+    const pool = poolOf();
+    onTestFinished(() => pool.end());
+    const asked: unknown[] = [];
+    const client: PostgresClient & { connect(): Promise<void> } = {
+      async connect() {},
+      query(text, values) {
+        asked.push(text);
+        return pool.query(text, values);
+      },
+    };
+    await open(client)
+      .mutex("plain")
+      .run(() => {});
+    expect(asked.map((text) => typeof text)).toEqual(asked.map(() => "string"));
+    expect(asked).toContainEqual(expect.stringContaining("_swap_"));
+  });
+
   test("tables do not share a name", async () => {
     const client = new Client({ connectionString: server.url });
     await client.connect();

@@ -139,8 +139,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "locks that are released stay",
-    find: "if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif careful",
-    replace: "if careful",
+    find: "if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif gave",
+    replace: "if gave",
   },
   {
     name: "the partition's fence is not kept",
