@@ -3,57 +3,33 @@
  * error may have advised, or evicted with its hash; a set is evicted; an operation fails when some are written. What is then left
  * may neither make anybody a holder nor let in more than the limit.
  */
-import type { ClaimRequest, Store } from "holdfast";
-import { Redis } from "ioredis";
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { redisStore } from "../../../src/stores/redis/index.ts";
-import { SCRIPT } from "../../../src/stores/redis/script.ts";
+import type { ClaimRequest } from "holdfast";
+import { expect, test } from "vitest";
 import { claimRequest } from "../../core/claim-request.ts";
-import { type RedisServer, startRedis } from "../../engines/redis.ts";
 import { START_US } from "./differential-histories.ts";
-import { TimedClient, timedScript } from "./timed-script.ts";
+import { timedStore } from "./timed-store.ts";
 
 const LOCKS = "holdfast:{0}:locks";
 
-let server: RedisServer;
-let redis: Redis;
-let client: TimedClient;
-let store: Store;
-
-beforeAll(async () => {
-  server = await startRedis();
-  redis = new Redis(server.port, "127.0.0.1");
-}, 120_000);
-
-afterAll(async () => {
-  redis.disconnect();
-  await server.stop();
-});
-
-beforeEach(async () => {
-  await redis.flushall();
-  client = new TimedClient(redis, timedScript(SCRIPT));
-  passTo(0);
-  store = redisStore(client);
-});
+const timed = timedStore();
 
 function passTo(ms: number): void {
-  client.us = START_US + ms * 1_000;
+  timed.client.us = START_US + ms * 1_000;
 }
 
 async function ask(id: string, changes: Partial<ClaimRequest> = {}): Promise<string> {
-  return (await store.acquire(claimRequest(id, { key: "k", ttlMs: 60_000, ...changes }))).state;
+  return (await timed.store.acquire(claimRequest(id, { key: "k", ttlMs: 60_000, ...changes }))).state;
 }
 
 async function stateOf(id: string): Promise<string | undefined> {
-  return (await store.renew([{ key: "k", id, token: id }]))[0]?.state;
+  return (await timed.store.renew([{ key: "k", id, token: id }]))[0]?.state;
 }
 
-const release = (id: string) => store.release([claimRequest(id, { key: "k" })]);
+const release = (id: string) => timed.store.release([claimRequest(id, { key: "k" })]);
 
 test("redis: a waiter of a lock whose field was deleted is not granted beside the next holder", async () => {
   expect([await ask("former"), await ask("its waiter")]).toEqual(["held", "waiting"]);
-  await redis.hdel(LOCKS, "k");
+  await timed.redis.hdel(LOCKS, "k");
   expect([await ask("next"), await ask("behind it")]).toEqual(["held", "waiting"]);
   await release("former");
   expect(await stateOf("its waiter")).toBe("gone");
@@ -62,7 +38,7 @@ test("redis: a waiter of a lock whose field was deleted is not granted beside th
 
 test("redis: the end of a holder whose hash was lost makes no room beside the next one", async () => {
   expect([await ask("former", { ttlMs: 5_000 }), await ask("its waiter")]).toEqual(["held", "waiting"]);
-  await redis.del(LOCKS);
+  await timed.redis.del(LOCKS);
   expect([await ask("next"), await ask("behind it")]).toEqual(["held", "waiting"]);
   passTo(5_000);
   expect(await stateOf("behind it")).toBe("waiting");
@@ -71,10 +47,10 @@ test("redis: the end of a holder whose hash was lost makes no room beside the ne
 test("redis: what an operation wrote before it failed counts for nobody", async () => {
   const two = { limit: 2, wait: false };
   expect(await ask("former", { ...two, ttlMs: 1_000 })).toBe("held");
-  const mark = await redis.hget(LOCKS, "");
-  await redis.hset(LOCKS, "", "not ours");
+  const mark = await timed.redis.hget(LOCKS, "");
+  await timed.redis.hset(LOCKS, "", "not ours");
   await expect(ask("fails", two)).rejects.toMatchObject({ code: "STORE_FAILURE" });
-  await redis.hset(LOCKS, "", String(mark));
+  await timed.redis.hset(LOCKS, "", String(mark));
   expect(await release("former")).toEqual([true]);
   passTo(2_000);
   expect([await ask("1", two), await ask("2", two), await ask("3", two)]).toEqual([
@@ -87,7 +63,7 @@ test("redis: what an operation wrote before it failed counts for nobody", async 
 test("redis: a holder whose limit was evicted is gone, instead of beside others", async () => {
   expect([await ask("writer"), await ask("waiter")]).toEqual(["held", "waiting"]);
   await release("waiter");
-  await redis.del("holdfast:{0}:limits:k");
+  await timed.redis.del("holdfast:{0}:limits:k");
   expect(await ask("reader", { limit: 100, wait: false })).toBe("held");
   expect(await stateOf("writer")).toBe("gone");
 });
@@ -98,14 +74,14 @@ test("redis: what was answered of a lock is not told when it could not be writte
   await ask("b", two);
   await release("b");
   passTo(900);
-  await redis.hset(LOCKS, "", "not ours");
+  await timed.redis.hset(LOCKS, "", "not ours");
   const [renewed, failed] = await Promise.allSettled([stateOf("a"), ask("c", two)]);
   const error = { reason: { code: "STORE_FAILURE", key: "k" } };
   expect([renewed, failed]).toMatchObject([error, error]);
 });
 
 test("redis: a mark above all fences is told, and gives nobody the fence of another", async () => {
-  await redis.hset(LOCKS, "", String(2 ** 53));
+  await timed.redis.hset(LOCKS, "", String(2 ** 53));
   const failure = { code: "STORE_FAILURE", message: expect.stringContaining(LOCKS) };
   await expect(ask("a")).rejects.toMatchObject(failure);
 });
