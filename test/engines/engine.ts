@@ -224,11 +224,21 @@ export function freePort(maxPort = 65_535): Promise<number> {
   });
 }
 
-/** Waits until the check holds, and fails naming what did not come about. */
+/** Waits until the check holds, and fails naming what did not come about, and the last error on the way. */
 export async function until(what: string, check: () => Promise<boolean>, withinMs = 30_000): Promise<void> {
   const end = performance.now() + withinMs;
-  while (!(await check().catch(() => false))) {
-    if (performance.now() > end) throw new Error(`It did not come about within ${withinMs} ms that ${what}.`);
+  let cause: unknown;
+  const holds = () =>
+    check().catch((error: unknown) => {
+      cause = error;
+      return false;
+    });
+  while (!(await holds())) {
+    if (performance.now() > end) {
+      throw new Error(`It did not come about within ${withinMs} ms that ${what}. The last error: ${cause}`, {
+        cause,
+      });
+    }
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
 }

@@ -32,18 +32,18 @@ const soonMs = ttlMs / 3 + ttlMs + 1_000;
 
 /** One worker for each client library and version. */
 function connectsTo<T>(clients: Readonly<Record<string, (to: T) => Promise<Connected>>>, to: T) {
-  return Object.values(clients).map((connect) => async (): Promise<Participant> => {
+  return Object.entries(clients).map(([name, connect]) => async (): Promise<Participant> => {
     const { client, end } = await connect(to);
-    return { store: redisStore(client, { partitions: 1 }), end, isBack: () => canWrite(client) };
+    return { store: redisStore(client, { partitions: 1 }), end, isBack: () => canWrite(name, client) };
   });
 }
 
 /** Resolves when the client has found a server that takes writes for the locks' slot. How long that takes is its own affair. */
-function canWrite(client: RedisClient): Promise<void> {
+function canWrite(name: string, client: RedisClient): Promise<void> {
   const connection = connectionOver(client);
   const key = "holdfast:{0}:probe";
   const write = () => connection.send(key, "SET", [key, "here"]).then(() => true);
-  return until("a client is back", () => Promise.race([write(), sleep(1_000, false)]), 60_000);
+  return until(`${name} is back`, () => Promise.race([write(), sleep(1_000, false)]), 60_000);
 }
 
 async function started<T extends { stop(): Promise<void> }>(
@@ -118,7 +118,10 @@ async function holdWhatWillBeLost(context: TestContext, connect: () => Promise<P
   };
 }
 
-describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000 }, () => {
+/** Whether servers and clients find each other again is not the store's affair. Where they did not, there is nothing to judge it by. */
+const secondTry = { count: 1, condition: / is back\./ };
+
+describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, retry: secondTry }, () => {
   test.for([
     ["forgets everything", [] as string[]],
     ["keeps a log", ["--appendonly", "yes", "--appendfsync", "always"]],
