@@ -1,4 +1,4 @@
-/** What the errors of Redis and of its clients mean. Told apart by code and class, never by the rest of the text. */
+/** What the errors of Redis and of its clients mean. Told apart by code and class, and by the rest of the text only where there is no code. */
 import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../../core/index.ts";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
@@ -97,6 +97,13 @@ export function replyCode(error: unknown): string | undefined {
   return codeIn(text) ?? "ERR";
 }
 
+/**
+ * A script that comes upon a key which is at another server. Its first key was not, so the cluster is moving the partition: what a
+ * command outside of a script is told to try again then has no code in one.
+ */
+const MOVING = /^(ERR )?Script attempted to access a non local key/;
+
 function codeIn(text: string): string | undefined {
+  if (MOVING.test(text)) return "TRYAGAIN";
   return /^[A-Z]+(?=\s|$)/.exec(text)?.[0];
 }

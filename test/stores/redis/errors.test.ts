@@ -22,6 +22,7 @@ const answers: readonly (readonly [text: string, code: ErrorCode])[] = [
   ["MOVED 3999 127.0.0.1:6381", "STORE_UNAVAILABLE"],
   ["ASK 3999 127.0.0.1:6381", "STORE_UNAVAILABLE"],
   ["TRYAGAIN Multiple keys request during rehashing of slot", "STORE_UNAVAILABLE"],
+  ["ERR Script attempted to access a non local key in a cluster node", "STORE_UNAVAILABLE"],
   ["CLUSTERDOWN The cluster is down", "STORE_UNAVAILABLE"],
   ["MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "STORE_UNAVAILABLE"],
   ["LOADING Redis is loading the dataset in memory", "STORE_UNAVAILABLE"],
@@ -42,6 +43,10 @@ const answers: readonly (readonly [text: string, code: ErrorCode])[] = [
   ["ERR Error running script (call to f_a1): @user_script:3: WRONGTYPE Operation against", "STORE_FAILURE"],
   ["ERR Error running script (call to f_a1): @user_script: 3: -OOM command not allowed", "STORE_UNAVAILABLE"],
   ["ERR Error running script (call to f_a1): @user_script: 3: -READONLY You can't", "STORE_UNAVAILABLE"],
+  [
+    "ERR Error running script (call to f_a1): @user_script:3: @user_script: 3: Script attempted to access a non local key in",
+    "STORE_UNAVAILABLE",
+  ],
 ];
 
 const replies: Readonly<Record<string, new (text: string) => Error>> = {
