@@ -4,10 +4,9 @@ import type { GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, replyCode } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
+import { type AskedOperation, operationWords } from "./operation-words.ts";
 import { Reply } from "./reply.ts";
 import { SCRIPT } from "./script.ts";
-
-const { byteLength } = Buffer;
 
 /** The verbs of the script. */
 export const ACQUIRE = "1";
@@ -16,14 +15,7 @@ export const RELEASE = "3";
 export const LOOK = "4";
 export const TRY = "5";
 
-interface Operation {
-  readonly verb: string;
-  readonly key: string;
-  readonly id: string;
-  /** Empty where whatever token the claim has will do. */
-  readonly token: string;
-  /** What else the verb needs, such as the terms of an acquire. What most of a batch have in common is sent once. */
-  readonly asks: string | undefined;
+interface Operation extends AskedOperation {
   readonly read: (reply: Reply) => unknown;
   readonly resolve: (answer: never) => void;
   readonly reject: (error: unknown) => void;
@@ -174,14 +166,7 @@ export class Batch {
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */
   #words(batch: readonly Operation[], stamp: string): string[] {
-    const asked = new Places();
-    let operations = "";
-    for (const { verb, key, id, token, asks } of batch) {
-      const place = asks === undefined ? NOWHERE : asked.of(asks);
-      const lengths = twoCharacters(byteLength(key)) + twoCharacters(byteLength(id) + byteLength(token) + 2);
-      operations += `${verb}${place}${lengths}${key}${id}\n${token}\n`;
-    }
-    return ["1", this.#locks, this.#settingsText(), stamp, operations, ...asked.texts];
+    return ["1", this.#locks, this.#settingsText(), stamp, ...operationWords(batch)];
   }
 
   #settingsText(): string {
@@ -202,40 +187,4 @@ export class Batch {
       return connection.send(this.#locks, "eval", [SCRIPT, ...words]);
     });
   }
-}
-
-/** How many arguments of the script come before what the operations ask for. */
-const FIXED_ARGUMENTS = 3;
-
-/** The place of what is not asked for. */
-const NOWHERE = "00";
-
-/** Texts at the end of a script's arguments, in which equal ones share a place. Lua counts from 1. */
-class Places {
-  readonly texts: string[] = [];
-  readonly #places = new Map<string, string>();
-  #lastText: string | undefined;
-  #lastPlace = NOWHERE;
-
-  of(text: string): string {
-    // It is mostly that of the neighbour.
-    if (text === this.#lastText) return this.#lastPlace;
-    let place = this.#places.get(text);
-    if (place === undefined) {
-      place = twoCharacters(FIXED_ARGUMENTS + this.texts.push(text));
-      this.#places.set(text, place);
-    }
-    this.#lastText = text;
-    this.#lastPlace = place;
-    return place;
-  }
-}
-
-const numerals = Array.from({ length: 4_096 }, (_, number) =>
-  String.fromCharCode(48 + (number >> 6), 48 + (number & 63)),
-);
-
-/** A number below 4,096 as two characters of plain text. */
-function twoCharacters(number: number): string {
-  return numerals[number] as string;
 }

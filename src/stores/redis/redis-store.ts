@@ -29,7 +29,7 @@ import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
 import { unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
-import type { Reply } from "./reply.ts";
+import { ALIKE, type Reply } from "./reply.ts";
 import { scanKeys } from "./scan-script.ts";
 import { WakeUps } from "./wake-ups.ts";
 
@@ -249,7 +249,8 @@ class Terms {
       checkRequest(request);
       const { ttlMs, weight, limit, priority, owner, info, application } = request;
       const most = limit === UNLIMITED ? 0 : limit;
-      this.#text = JSON.stringify([ttlMs, weight, most, priority, owner, info, application]);
+      const terms = [ttlMs, weight, most, priority, owner];
+      this.#text = JSON.stringify(info === "" && application === "" ? terms : [...terms, info, application]);
       this.#last = { ...request };
     }
     return this.#text;
@@ -269,9 +270,9 @@ function haveSameTerms(a: ClaimRequest, b: ClaimRequest): boolean {
 }
 
 function acquireAnswer(reply: Reply): AcquireAnswer {
-  const state = reply.number();
+  const state = reply.state();
   if (state === 1) return reply.held();
-  if (state === 6) return reply.heldNext();
+  if (state === 6 || state === ALIKE) return reply.heldAgain();
   if (state === 2) return reply.waiting();
   return { state: "refused", reason: refusals[reply.number()] as RefusalReason };
 }
@@ -284,7 +285,8 @@ function renewAnswer(reply: Reply): RenewAnswer {
 }
 
 function wasReleased(reply: Reply): boolean {
-  return reply.number() === 1;
+  const state = reply.state();
+  return state === 1 || state === ALIKE;
 }
 
 const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];

@@ -4,12 +4,16 @@ import type { HeldAnswer, WaitingAnswer } from "../../core/index.ts";
 const MINUS = 45;
 const ZERO = 48;
 
+/** The state of an operation that came to what the first of the call did. */
+export const ALIKE = 7;
+
 export class Reply {
   readonly #text: string;
   #at: number;
   #highestFence = 0;
+  #allAlike = false;
   /** What was read of the last claim. */
-  #fence = 0;
+  #fence = 0n;
   #acquiredAtMs = 0;
   #expiresInMs = 0;
 
@@ -58,6 +62,14 @@ export class Reply {
     return at === start ? Number.NaN : number;
   }
 
+  /** What an operation came to. Once it is told that all are like the first, the others have no line of their own. */
+  state(): number {
+    if (this.#allAlike) return ALIKE;
+    const state = this.number();
+    if (state === ALIKE) this.#allAlike = true;
+    return state;
+  }
+
   held(): HeldAnswer {
     this.#noteFence(this.number());
     this.#acquiredAtMs = this.number();
@@ -65,9 +77,8 @@ export class Reply {
     return this.#heldAnswer();
   }
 
-  /** Like the claim that was read last, granted right after it. */
-  heldNext(): HeldAnswer {
-    this.#noteFence(this.#fence + 1);
+  /** Like the claim that was read last. */
+  heldAgain(): HeldAnswer {
     return this.#heldAnswer();
   }
 
@@ -75,7 +86,7 @@ export class Reply {
     const expiresInMs = this.number();
     const retryInMs = this.number();
     this.#noteFence(this.number());
-    return { state: "waiting", expiresInMs, retryInMs, fence: BigInt(this.#fence) };
+    return { state: "waiting", expiresInMs, retryInMs, fence: this.#fence };
   }
 
   fence(): bigint {
@@ -85,14 +96,14 @@ export class Reply {
   #heldAnswer(): HeldAnswer {
     return {
       state: "held",
-      fence: BigInt(this.#fence),
+      fence: this.#fence,
       acquiredAtMs: this.#acquiredAtMs,
       expiresInMs: this.#expiresInMs,
     };
   }
 
   #noteFence(fence: number): void {
-    this.#fence = fence;
+    this.#fence = BigInt(fence);
     if (fence > this.#highestFence) this.#highestFence = fence;
   }
 }

@@ -41,12 +41,17 @@ const constants: Readonly<Record<string, number | string>> = {
   SLACK_MS: 1_000,
   /** One operation in so many has its call look for what expired long ago: at how many fields first, then each time, and in all. */
   SWEEP_EVERY: 64,
-  SWEPT_FIRST: 8,
+  SWEPT_FIRST: 2,
   SWEPT_NEXT: 64,
   SWEPT_MOST: 256,
   /** Half of the digits of a fence. */
   HALF: 100_000_000,
 };
+
+/** Where the claims of a record that is spread are, and the sorted sets of them. */
+export const KEYS_OF = ["claims", "held", "limits", "waiting", "queue"]
+  .map((kind) => `partition .. ':${kind}:' .. key`)
+  .join(", ");
 
 export function withConstants(lua: string): string {
   return lua.replace(/\b[A-Z_]+\b/g, (name) => String(constants[name] ?? name));

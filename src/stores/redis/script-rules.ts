@@ -1,3 +1,5 @@
+import { KEYS_OF } from "./script-constants.ts";
+
 /**
  * The part of the script that knows all the rules. `script.ts` leaves to it what is not simple, and makes it when it is first needed:
  * to make its functions costs more than a simple operation does.
@@ -9,10 +11,8 @@ local function make_careful(us, now)
   local careful, granted = {}, {}
   local rules
 
-  -- Where the claims of a record that is spread are, and the sorted sets of them.
   local function keys_of(key)
-    local claims, held, limits = partition .. ':claims:' .. key, partition .. ':held:' .. key, partition .. ':limits:' .. key
-    return claims, held, limits, partition .. ':waiting:' .. key, partition .. ':queue:' .. key
+    return ${KEYS_OF}
   end
 
   local decoded
@@ -36,6 +36,7 @@ local function make_careful(us, now)
     if not terms then
       terms = cjson.decode(text)
       if terms[3] == 0 then terms[3] = UNLIMITED end
+      terms[6], terms[7] = terms[6] or '', terms[7] or ''
       terms_by_text[text] = terms
     end
     return terms
@@ -341,19 +342,21 @@ local function make_careful(us, now)
       end
     end
 
-    -- Adds to the reply what its own owners are granted, and tells the others.
-    function rules.tell(reply)
+    -- Adds to the reply, behind its last line, what its own owners are granted, and tells the others. Returns which line is the last now.
+    function rules.tell(reply, last)
       local own = {}
       for _, owner in ipairs(settings()[OWNERS]) do own[owner] = true end
       for _, grant in ipairs(granted) do
         local record, owner, id, fence = grant[1], grant[2], grant[3], format('%.0f', grant[4])
         if own[owner] then
-          reply[#reply + 1] = table.concat({ record.n, owner, id, fence }, '\\n')
+          last = last + 1
+          reply[last] = table.concat({ record.n, owner, id, fence }, '\\n')
         else
           -- A user may lack the right to it. What was done stays done, and the waiter learns of it at a heartbeat.
           redis.pcall('PUBLISH', settings()[CHANNELS] .. owner, cjson.encode({ record.key, id, fence }))
         end
       end
+      return last
     end
 
     return rules
@@ -416,10 +419,10 @@ local function make_careful(us, now)
   end
 
   -- The answer to an operation, which sees what those before it did: also what was not written yet.
-  function careful.apply(n, verb, key, name, asks, gone, kept)
-    careful.owes = #gone + #kept > 0
-    if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
-    if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end
+  function careful.apply(n, verb, key, name, asks, gone, goes, kept, keeps)
+    careful.owes = goes + keeps > 0
+    if goes > 0 then call('HDEL', KEYS[1], unpack(gone, 1, goes)) end
+    if keeps > 0 then call('HSET', KEYS[1], unpack(kept, 3, keeps + 2)) end
     careful.owes = false
     local id, token = match(name, '^([^\\n]*)\\n([^\\n]*)')
     if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
@@ -442,44 +445,24 @@ local function make_careful(us, now)
   -- is done: then there is no answer, and the call fails. But one key that is not a lock, or that the user has no right to,
   -- must not keep the batch from being finished, when other locks have been changed already. Nor is there an answer where what
   -- was answered before it could not be written.
-  function careful.answer_to(n, raised, key, answers)
+  function careful.answer_to(n, raised, key, answers, before)
     local unwritten = rules and rules.give_up(key) or {}
     local text = careful.text_of(raised)
     local code = match(text, '^(%u%u+) ')
     local is_of_one_key = not code or code == 'WRONGTYPE' or code == 'NOPERM' or code == 'ERR'
     if careful.owes or (n == 1 and not is_of_one_key) then return nil end
     local answer = '-1\\n' .. string.gsub(text, '%c', ' ')
-    for _, other in ipairs(unwritten) do answers[other + 1] = answer end
+    for _, other in ipairs(unwritten) do answers[before + other] = answer end
     return answer
-  end
-
-  -- Looks at some locks at random, and forgets those that expired so long ago that nobody was there to want them; then at more, as
-  -- long as many of them are like that. What the user has no right to stays: all that was asked for is done by now.
-  function careful.sweep()
-    local count, left = SWEPT_FIRST, SWEPT_MOST
-    repeat
-      local some, swept = redis.pcall('HRANDFIELD', KEYS[1], count, 'WITHVALUES'), 0
-      for i = 1, #some, 2 do
-        local key, text = some[i], some[i + 1]
-        local is_lone = byte(text) == LONE and #text > SPREAD_LENGTH
-        local is_spread = byte(text) == SPREAD and #text == SPREAD_LENGTH
-        local expired = (is_lone or is_spread) and struct.unpack('<d', text, is_lone and 18 or 26)
-        if expired and expired + SLACK_MS < now then
-          redis.pcall('HDEL', KEYS[1], key)
-          if is_spread then redis.pcall('DEL', keys_of(key)) end
-          swept = swept + 1
-        end
-      end
-      count, left = SWEPT_NEXT, left - count
-    until left <= 0 or swept == 0 or swept * 8 < #some
   end
 
   function careful.save()
     if rules then rules.save() end
   end
 
-  function careful.tell(reply)
-    if #granted > 0 then rules.tell(reply) end
+  function careful.tell(reply, last)
+    if #granted > 0 then return rules.tell(reply, last) end
+    return last
   end
 
   return careful

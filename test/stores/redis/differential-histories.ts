@@ -17,6 +17,9 @@ import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 /** Names that a script could trip over. */
 export const KEYS = ["k", "key:{0}:lock:1", `${ODD_TEXT}*`] as const;
 
+/** Names of locks that are mostly asked for together. */
+const MANY_KEYS = Array.from({ length: 10 }, (_, index) => `${"many".repeat(index % 3)}${index}`);
+
 /** Whose grants come back in the replies to each of the two clients. Everybody else's are published. */
 export const OWNERS = [["a"], ["b", ""]] as const;
 
@@ -72,8 +75,14 @@ const drawnTimeArbitrary = (calm: number) =>
     },
   );
 
-const roundArbitrary = (operations: ReturnType<typeof operationsArbitrary>, calm: number) =>
+/** `meetsOnly`: of the operations only those that acquire what nobody has, or renew and release what somebody has. */
+const roundArbitrary = (
+  operations: fc.Arbitrary<[number, DrawnOperation][]>,
+  calm: number,
+  meetsOnly: fc.Arbitrary<boolean> = fc.constant(false),
+) =>
   fc.record({
+    meetsOnly,
     time: drawnTimeArbitrary(calm),
     does: fc.oneof(
       { weight: 100, arbitrary: fc.constant("batch" as const) },
@@ -88,6 +97,7 @@ type DrawnOperation =
 type DrawnRound = ReturnType<typeof roundArbitrary> extends fc.Arbitrary<infer Value> ? Value : never;
 
 interface Drawn extends Pick<History, "maxWaiters"> {
+  readonly keys: readonly string[];
   readonly scenes: readonly Scene[];
   readonly rounds: readonly DrawnRound[];
 }
@@ -99,6 +109,7 @@ const usualSceneArbitrary = fc
 
 /** Some claims on three keys, with all that can happen to them. */
 const usualArbitrary = fc.record({
+  keys: fc.constant(KEYS),
   maxWaiters: fc.tuple(fc.constantFrom(1_000, 30, 9, 2, 0), fc.constantFrom(1_000, 1_000, 9)),
   scenes: fc.array(usualSceneArbitrary, { minLength: KEYS.length, maxLength: KEYS.length }),
   rounds: fc.array(
@@ -116,6 +127,7 @@ const usualArbitrary = fc.record({
 
 /** Hundreds of claims on one key, and time that lets them gather. */
 const crowdArbitrary = fc.record({
+  keys: fc.constant(KEYS),
   maxWaiters: fc.tuple(fc.constant(1_000), fc.constantFrom(1_000, 100)),
   scenes: fc
     .record({
@@ -132,21 +144,77 @@ const crowdArbitrary = fc.record({
   }),
 });
 
+/** The same operation on several keys, of which one may be meant twice. */
+const uniformOperationsArbitrary = fc
+  .tuple(
+    drawnOperationArbitrary(1),
+    fc.oneof(
+      {
+        weight: 3,
+        arbitrary: fc.shuffledSubarray(
+          MANY_KEYS.map((_, index) => index),
+          { minLength: 1 },
+        ),
+      },
+      { weight: 1, arbitrary: fc.array(fc.nat(2), { minLength: 2, maxLength: 4, size: "max" }) },
+    ),
+    fc.array(fc.nat(9_999), { minLength: MANY_KEYS.length, maxLength: MANY_KEYS.length }),
+    fc.constantFrom("held" as const, "held" as const, undefined),
+  )
+  .map(([{ raw }, indexes, numbers, aim]) =>
+    indexes.map((index, place): [number, DrawnOperation] => {
+      if (raw.does === "describe") return [index, { raw, aim: undefined }];
+      // Whoever takes over is one of them, so that the others are as they were.
+      const takeover = raw.who.takeover && place === indexes.length - 1;
+      const who = { number: numbers[place]!, takeover };
+      if (raw.does === "acquire") return [index, { raw: { ...raw, who, odd: false }, aim: undefined }];
+      return [index, { raw: { ...raw, who }, aim }];
+    }),
+  );
+
+/** Mutexes on ten keys, which are acquired, renewed and released together. Only two ids have the same priority. */
+const uniformArbitrary = fc.record({
+  keys: fc.constant(MANY_KEYS),
+  maxWaiters: fc.constant([1_000, 1_000] as const),
+  scenes: fc
+    .record({
+      palette: fc.constant(0),
+      ids: fc.constant(2),
+      maxWaiters: fc.constant(0),
+      ttlMs: fc.constantFrom(5_000, 1_000, 100, 20),
+    })
+    .map((scene) => MANY_KEYS.map(() => scene)),
+  rounds: fc.array(roundArbitrary(uniformOperationsArbitrary, 30, fc.boolean()), {
+    maxLength: 60,
+    size: "max",
+  }),
+});
+
 export const historyArbitrary: fc.Arbitrary<History> = fc
-  .noBias(fc.oneof({ weight: 12, arbitrary: usualArbitrary }, { weight: 1, arbitrary: crowdArbitrary }))
+  .noBias(
+    fc.oneof(
+      { weight: 12, arbitrary: usualArbitrary },
+      { weight: 6, arbitrary: uniformArbitrary },
+      { weight: 1, arbitrary: crowdArbitrary },
+    ),
+  )
   .map(resolveHistory);
 
-function resolveHistory({ maxWaiters, scenes, rounds }: Drawn): History {
+function resolveHistory({ keys, maxWaiters, scenes, rounds }: Drawn): History {
   // The machine runs along, for what is aimed at its claims.
   const machine = new MachinePartition();
   let us = START_US;
-  const resolveRound = ({ time, does, client, operations }: DrawnRound): Round => {
+  const resolveRound = ({ time, does, client, operations: drawn, meetsOnly }: DrawnRound): Round => {
     const afterUs = "us" in time ? time.us : usToExpiry(machine, time, us);
     us += afterUs;
     if (does === "forget data") machine.forget();
+    const hadRecord = new Set(machine.records.keys());
+    const isMet = ([index, { raw }]: [number, DrawnOperation]) =>
+      hadRecord.has(keys[index % scenes.length]!) === (raw.does !== "acquire");
+    const operations = meetsOnly && drawn.some(isMet) ? drawn.filter(isMet) : drawn;
     const resolved = operations.map(([index, drawn]): KeyOperation => {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
-      const key = KEYS[index % scenes.length]!;
+      const key = keys[index % scenes.length]!;
       const operation = aimed(machine.records.get(key), drawn, resolveOperation(drawn.raw, scene, key));
       if (does === "batch") machine.apply([{ key, operation }], us, client);
       return { key, operation };

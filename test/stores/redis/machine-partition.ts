@@ -31,6 +31,17 @@ export interface BatchOutcome {
   readonly grants: readonly Grant[];
 }
 
+/** A batch on its way. */
+interface Call {
+  readonly us: number;
+  /** The highest fence that its client was answered. */
+  readonly mark: bigint;
+  /** The keys that it was about so far. */
+  readonly touched: Set<string>;
+  /** What all get who acquire a key that had no record when the batch came to it first. */
+  fence: bigint | undefined;
+}
+
 export class MachinePartition {
   readonly #records = new Map<string, LockRecord>();
   /** The highest fence that was ever given out. */
@@ -51,8 +62,8 @@ export class MachinePartition {
 
   apply(operations: readonly KeyOperation[], us: number, client: number): BatchOutcome {
     const grants: Grant[] = [];
-    const mark = this.#marks.get(client) ?? 0n;
-    const answers = operations.map(({ key, operation }) => this.#answer(key, operation, us, mark, grants));
+    const call: Call = { us, mark: this.#marks.get(client) ?? 0n, touched: new Set(), fence: undefined };
+    const answers = operations.map(({ key, operation }) => this.#answer(key, operation, call, grants));
     for (const [index, { operation }] of operations.entries()) {
       const { fence = 0n } = Object(answers[index]) as { fence?: bigint };
       if (operation.does !== "describe" && fence > (this.#marks.get(client) ?? 0n))
@@ -61,15 +72,22 @@ export class MachinePartition {
     return { answers, grants };
   }
 
-  #answer(key: string, operation: Operation, us: number, mark: bigint, grants: Grant[]): unknown {
+  #answer(key: string, operation: Operation, call: Call, grants: Grant[]): unknown {
+    const { us, mark } = call;
     const nowMs = Math.floor(us / 1_000);
+    const isNew = !this.#records.has(key) && !call.touched.has(key);
+    call.touched.add(key);
     if (operation.does === "describe") {
       return describe(this.#records.get(key) ?? emptyRecord(), key, nowMs, operation.maxClaims);
     }
     const record = this.#records.get(key) ?? emptyRecord();
     this.#records.set(key, record);
     const high = mark > this.#high ? mark : this.#high;
-    const stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
+    let stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
+    if (isNew && operation.does === "acquire") {
+      call.fence ??= stamp;
+      stamp = call.fence;
+    }
     const granted: RecordClaim[] = [];
     const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted };
     // Whoever asks by this token has the answer to know it from.

@@ -9,8 +9,43 @@ export interface ScriptMutant {
 export const scriptMutants: readonly ScriptMutant[] = [
   {
     name: "a lone holder lives one tick too long",
-    find: "    if expires > now then\n      if verb == RELEASE",
-    replace: "    if expires >= now then\n      if verb == RELEASE",
+    find: "if held_name == name and expires > now then",
+    replace: "if held_name == name and expires >= now then",
+  },
+  {
+    name: "a lone holder lives one tick too long where all are released",
+    find: "or expires <= now then break end",
+    replace: "or expires < now then break end",
+  },
+  {
+    name: "a release among others does not compare the name",
+    find: "if name ~= words[n + i] or expires",
+    replace: "if expires",
+  },
+  {
+    name: "who releases a lock twice in a call is told so twice",
+    find: "elseif call('HDEL', KEYS[1], unpack(words, 1, n)) == n then",
+    replace: "elseif call('HDEL', KEYS[1], unpack(words, 1, n)) > 0 then",
+  },
+  {
+    name: "who asks for a key twice in a call is granted it twice",
+    find: "if call('HSET', KEYS[1], unpack(kept)) == (texts[1] and n or n + 1) then",
+    replace: "if call('HSET', KEYS[1], unpack(kept)) > 0 then",
+  },
+  {
+    name: "a key that somebody has is granted among others",
+    find: "while done <= n and not texts[done + 1] do done = done + 1 end",
+    replace: "done = n + 1",
+  },
+  {
+    name: "the first mark of a partition is taken for a lock that was asked for twice",
+    find: "== (texts[1] and n or n + 1) then",
+    replace: "== n then",
+  },
+  {
+    name: "all that is acquired in a call is of the first who asked",
+    find: "first .. words[n + i] .. asks",
+    replace: "first .. words[n + 1] .. asks",
   },
   {
     name: "a lone holder that is not named in full lives one tick too long",
@@ -89,13 +124,23 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a fence is the time, also where the clock stood still or went back",
-    find: "mark, gave = us > mark and us or mark + 1, true",
-    replace: "mark, gave = us, true",
+    find: "local fence, ttl = us > mark and us or mark + 1,",
+    replace: "local fence, ttl = us,",
   },
   {
     name: "a fence ignores the time",
-    find: "mark, gave = us > mark and us or mark + 1, true",
-    replace: "mark, gave = mark + 1, true",
+    find: "local fence, ttl = us > mark and us or mark + 1,",
+    replace: "local fence, ttl = mark + 1,",
+  },
+  {
+    name: "a fence in a mixed call is the time, also where the clock stood still or went back",
+    find: "call_fence = us > mark and us or mark + 1",
+    replace: "call_fence = us",
+  },
+  {
+    name: "a fence in a mixed call ignores the time",
+    find: "call_fence = us > mark and us or mark + 1",
+    replace: "call_fence = mark + 1",
   },
   {
     name: "a fence among several is the time, also where the clock stood still or went back",
@@ -119,28 +164,33 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "what was released in the same call is still seen",
-    find: "answers[i + 1], texts[key] = answer, true",
-    replace: "answers[i + 1], texts[key] = answer, verb ~= RELEASE or nil",
+    find: "words[n + i], seen[key] = answer, true",
+    replace: "words[n + i], seen[key] = answer, verb ~= RELEASE or nil",
   },
   {
     name: "what was released in the same call is deleted after what follows",
-    find: "    if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end\n    if #kept",
-    replace: "    if #kept",
+    find: "    if goes > 0 then call('HDEL', KEYS[1], unpack(gone, 1, goes)) end\n",
+    replace: "",
   },
   {
     name: "what was granted in the same call is written after what follows",
-    find: "    if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end\n    careful.owes",
-    replace: "    careful.owes",
+    find: "    if keeps > 0 then call('HSET', KEYS[1], unpack(kept, 3, keeps + 2)) end\n",
+    replace: "",
   },
   {
     name: "a record that is spread and not yet saved is taken for what it was",
-    find: "answers[i + 1], texts[key] = answer, true",
-    replace: "answers[i + 1], texts[key] = answer, not careful or nil",
+    find: "words[n + i], seen[key] = answer, true",
+    replace: "words[n + i], seen[key] = answer, not careful or nil",
   },
   {
     name: "locks that are released stay",
-    find: "if goes > 0 then call('HDEL', KEYS[1], unpack(gone)) end\nif gave",
-    replace: "if gave",
+    find: "if goes > 0 then call('HDEL', KEYS[1], unpack(words, 1, goes)) end\n",
+    replace: "",
+  },
+  {
+    name: "the partition's fence is not kept in a call where all acquire",
+    find: "kept[1], kept[2] = '', fence_text",
+    replace: "kept[1], kept[2] = '', texts[1] or '1'",
   },
   {
     name: "the partition's fence is not kept",
@@ -149,11 +199,21 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a server that has lost its fences does not learn of them from its clients",
+    find: "    if known > mark then mark = known end\n",
+    replace: "",
+  },
+  {
+    name: "a client that has seen little makes the server forget",
+    find: "    if known > mark then mark = known end\n",
+    replace: "    mark = known\n",
+  },
+  {
+    name: "a server that has lost its fences does not learn of them from a mixed call",
     find: "last < UNLIMITED and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
     replace: "last",
   },
   {
-    name: "a client that has seen little makes the server forget",
+    name: "a mixed call of a client that has seen little makes the server forget",
     find: "last < UNLIMITED and math.max(last, tonumber(sub(ARGV[2], 1, 16)))",
     replace: "tonumber(sub(ARGV[2], 1, 16))",
   },
@@ -184,8 +244,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a heartbeat can shorten a lone lease",
-    find: "math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + #name)))",
-    replace: "now + (asks or string.match(text, '^%[(%d+)', 26 + #name))",
+    find: "math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + width)))",
+    replace: "now + (asks or string.match(text, '^%[(%d+)', 26 + width))",
   },
   {
     name: "a heartbeat can shorten a lone lease that is not named in full",
@@ -234,8 +294,8 @@ export const scriptMutants: readonly ScriptMutant[] = [
   },
   {
     name: "a token that begins with the asked one is taken for it",
-    find: "sub(text, 26, 25 + #name) == name",
-    replace: "sub(text, 26, 24 + #name) == sub(name, 1, -2)",
+    find: "if held_name == name and",
+    replace: "if sub(held_name, 1, -2) == sub(name, 1, -2) and",
   },
   {
     name: "a look counts the dead",

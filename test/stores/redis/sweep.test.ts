@@ -23,6 +23,16 @@ function passTo(ms: number, sweeps = false): void {
   timed.client.us = us - (us % 64) + (sweeps ? 64 : 1);
 }
 
+/** A call looks at two locks first, which may be any. By so many, each of some is found. */
+const SWEEPS = 40;
+
+async function sweepOften(): Promise<void> {
+  for (let turn = 0; turn < SWEEPS; turn++) {
+    passTo(OVER_MS, true);
+    await timed.store.look({ key: "other", maxClaims: 1 });
+  }
+}
+
 const hold = (key: string, changes: Partial<ClaimRequest> = {}) =>
   timed.store.acquire(claimRequest("a", { key, ttlMs: TTL_MS, ...changes }));
 
@@ -42,8 +52,7 @@ test("redis: what was left to expire is swept by calls for other locks, and noth
   await hold("held", { ttlMs: 60_000 });
   await share("held by two", 60_000);
   await timed.redis.hset(LOCKS, "foreign", "not ours");
-  passTo(OVER_MS, true);
-  await timed.store.look({ key: "other", maxClaims: 1 });
+  await sweepOften();
 
   expect(await kept()).toEqual(["foreign", "held", "held by two"]);
   expect(await timed.redis.keys("*:left by two")).toEqual([]);
@@ -106,7 +115,11 @@ test("redis: a sweep fails nobody who has no right to what is swept", async () =
   const tenant = new TimedClient(limited, timedScript(SCRIPT, { sweeps: true }));
   tenant.us = timed.client.us;
   const theirs = redisStore(tenant);
-  expect(await theirs.acquire(claimRequest("a", { key: "held" }))).toMatchObject({ state: "held" });
+  const held = claimRequest("a", { key: "held" });
+  expect(await theirs.acquire(held)).toMatchObject({ state: "held" });
+  for (let turn = 0; turn < SWEEPS; turn++) {
+    expect(await theirs.renew([held])).toMatchObject([{ state: "held" }]);
+  }
   expect(await kept()).toEqual(["held"]);
   await theirs.close();
   limited.disconnect();
