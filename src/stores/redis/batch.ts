@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import type { GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { failedAlone, mapError, replyCode } from "./errors.ts";
+import { failedAlone, mapError, replyCode, unsureOfRelease } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
 import { Reply } from "./reply.ts";
 import { SCRIPT } from "./script.ts";
@@ -15,6 +15,10 @@ export const RENEW = "2";
 export const RELEASE = "3";
 export const LOOK = "4";
 export const TRY = "5";
+
+/** The answers to a release: whether it removed the claim. */
+export const RELEASED: readonly boolean[] = Object.freeze([true]);
+export const NOT_RELEASED: readonly boolean[] = Object.freeze([false]);
 
 interface Operation {
   readonly verb: string;
@@ -125,10 +129,11 @@ export class Batch {
     const wait = this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
+    const { losses } = this.#options.connection;
     this.#call(words).then(
       (reply) => {
         this.#landed(wait);
-        this.#answer(batch, stamp, reply);
+        this.#answer(batch, stamp, losses, reply);
       },
       (error: unknown) => {
         this.#landed(wait);
@@ -142,12 +147,13 @@ export class Batch {
     this.#options.awake.answered(wait);
   }
 
-  #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {
+  #answer(batch: readonly Operation[], stamp: string, losses: number, answered: unknown): void {
     try {
       const { connection } = this.#options;
       const text = textReplyTo(stamp, answered, connection, this.#locks);
       const reply = new Reply(text, stamp.length + 1);
-      for (const operation of batch) this.#settle(operation, reply);
+      const isOfCopy = losses !== connection.losses;
+      for (const operation of batch) this.#settle(operation, reply, isOfCopy);
       this.saw(reply.highestFence);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
@@ -163,13 +169,16 @@ export class Batch {
     for (const operation of batch) operation.reject(mapped);
   }
 
-  #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
+  /** `isOfCopy`: the client may have sent the call twice. What it did the second time tells nothing of a release that is done. */
+  #settle({ key, read, resolve, reject }: Operation, reply: Reply, isOfCopy: boolean): void {
     if (reply.fails) {
       reply.text();
       reject(failedAlone(this.#options.partition, key, reply.text()));
-    } else {
-      resolve(read(reply) as never);
+      return;
     }
+    const answer = read(reply);
+    if (isOfCopy && answer === NOT_RELEASED) reject(unsureOfRelease(key));
+    else resolve(answer as never);
   }
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */

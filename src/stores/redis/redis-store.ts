@@ -24,10 +24,9 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { ACQUIRE, Batch, LOOK, locksOf, RELEASE, RENEW, TRY } from "./batch.ts";
+import { ACQUIRE, Batch, LOOK, locksOf, NOT_RELEASED, RELEASE, RELEASED, RENEW, TRY } from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
-import { unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
 import type { Reply } from "./reply.ts";
 import { scanKeys } from "./scan-script.ts";
@@ -176,14 +175,10 @@ class RedisStore implements QuorumMember {
   }
 
   /** Whether that one was. */
-  #release(ref: ClaimRef): Promise<readonly [boolean]> {
+  #release(ref: ClaimRef): Promise<readonly boolean[]> {
     const heldBack = this.#heldBack.size > 0 ? this.#heldBack.get(claimName(ref)) : undefined;
     if (heldBack !== undefined) return heldBack.then(() => this.#release(ref));
-    const { losses } = this.#connection;
-    return this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, wasReleased).then((released) => {
-      if (!released && losses !== this.#connection.losses) throw unsureOfRelease(ref.key);
-      return [released];
-    });
+    return this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, releaseAnswer);
   }
 
   #ask<T>(
@@ -283,8 +278,8 @@ function renewAnswer(reply: Reply): RenewAnswer {
   return state === 5 ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
 }
 
-function wasReleased(reply: Reply): boolean {
-  return reply.number() === 1;
+function releaseAnswer(reply: Reply): readonly boolean[] {
+  return reply.number() === 1 ? RELEASED : NOT_RELEASED;
 }
 
 const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];
