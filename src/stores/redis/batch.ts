@@ -68,6 +68,8 @@ export class Batch {
   #pending: Operation[] = [];
   /** How many calls the server has not answered yet. */
   #flights = 0;
+  /** What is to be done about replies that came, each in a turn of its own. The first is being done. */
+  readonly #landed: (() => void)[] = [];
   /** The highest fence that this client has seen of the partition. */
   #mark = 0;
   /** The owners at the latest call, and what the script was told of this store with them. */
@@ -117,7 +119,7 @@ export class Batch {
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
-    const isHalved = this.#flights === 0 && pending.length >= FIRST_HALVED;
+    const isHalved = this.#flights === 0 && this.#landed.length === 0 && pending.length >= FIRST_HALVED;
     const size = Math.min(MAX_BATCH, isHalved ? Math.ceil(pending.length / 2) : pending.length);
     for (let from = 0; from < pending.length; from += size) {
       this.#send(size === pending.length ? pending : pending.slice(from, from + size));
@@ -132,20 +134,33 @@ export class Batch {
     const { losses } = this.#options.connection;
     this.#call(words).then(
       (reply) => {
-        this.#landed(wait);
-        this.#answer(batch, stamp, losses, reply);
+        this.#land(wait, () => this.#answer(batch, stamp, losses, reply));
       },
       (error: unknown) => {
-        this.#landed(wait);
-        this.#fail(batch, error);
+        this.#land(wait, () => this.#fail(batch, error));
       },
     );
   }
 
-  #landed(wait: number): void {
+  /**
+   * Replies that came together get a turn of the event loop each, at the end of which goes out what the callers ask for then.
+   * For Redis replies at once to all that it has read at once. Without this, two calls that once met there would stay together,
+   * and neither side would ever work while the other does.
+   */
+  #land(wait: number, done: () => void): void {
     this.#flights--;
     this.#options.awake.answered(wait);
+    if (this.#landed.push(done) === 1) this.#nextLanded();
   }
+
+  readonly #nextLanded = () => {
+    this.#landed[0]?.();
+    // Once the callers have gone on, and before what they ask for is sent.
+    process.nextTick(() => {
+      this.#landed.shift();
+      if (this.#landed.length > 0) setImmediate(this.#nextLanded);
+    });
+  };
 
   #answer(batch: readonly Operation[], stamp: string, losses: number, answered: unknown): void {
     try {
