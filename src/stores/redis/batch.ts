@@ -1,6 +1,6 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
-import type { GrantRef, StayAwake } from "../../core/index.ts";
+import type { ClaimRef, GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, replyCode, unsureOfRelease } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
@@ -20,7 +20,8 @@ export const TRY = "5";
 export const RELEASED: readonly boolean[] = Object.freeze([true]);
 export const NOT_RELEASED: readonly boolean[] = Object.freeze([false]);
 
-interface Operation {
+/** What is asked for, and whoever awaits the answer. */
+export class Operation<T = unknown> {
   readonly verb: string;
   readonly key: string;
   readonly id: string;
@@ -28,9 +29,28 @@ interface Operation {
   readonly token: string;
   /** What else the verb needs, such as the terms of an acquire. What most of a batch have in common is sent once. */
   readonly asks: string | undefined;
-  readonly read: (reply: Reply) => unknown;
-  readonly resolve: (answer: never) => void;
-  readonly reject: (error: unknown) => void;
+  readonly read: (reply: Reply) => T;
+  readonly answer: Promise<T>;
+  resolve!: (answer: T) => void;
+  reject!: (error: unknown) => void;
+
+  constructor(
+    verb: string,
+    { key, id, token }: ClaimRef,
+    asks: string | undefined,
+    read: (reply: Reply) => T,
+  ) {
+    this.verb = verb;
+    this.key = key;
+    this.id = id;
+    this.token = token ?? "";
+    this.asks = asks;
+    this.read = read;
+    this.answer = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
 }
 
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
@@ -81,18 +101,10 @@ export class Batch {
     this.#locks = locksOf(options.partition);
   }
 
-  ask<T>(
-    verb: string,
-    key: string,
-    id: string,
-    token: string,
-    asks: string | undefined,
-    read: (reply: Reply) => T,
-  ): Promise<T> {
-    return new Promise((resolve, reject) => {
-      if (this.#pending.length === 0) this.#flushSoon();
-      this.#pending.push({ verb, key, id, token, asks, read, resolve, reject });
-    });
+  ask<T>(operation: Operation<T>): Promise<T> {
+    if (this.#pending.length === 0) this.#flushSoon();
+    this.#pending.push(operation as Operation);
+    return operation.answer;
   }
 
   /**
@@ -193,17 +205,18 @@ export class Batch {
     }
     const answer = read(reply);
     if (isOfCopy && answer === NOT_RELEASED) reject(unsureOfRelease(key));
-    else resolve(answer as never);
+    else resolve(answer);
   }
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */
   #words(batch: readonly Operation[], stamp: string): string[] {
     const asked = new Places();
+    const heads = new Heads();
     let operations = "";
     for (const { verb, key, id, token, asks } of batch) {
       const place = asks === undefined ? NOWHERE : asked.of(asks);
-      const lengths = twoCharacters(byteLength(key)) + twoCharacters(byteLength(id) + byteLength(token) + 2);
-      operations += `${verb}${place}${lengths}${key}${id}\n${token}\n`;
+      const head = heads.of(verb, place, byteLength(key), byteLength(id) + byteLength(token) + 2);
+      operations += `${head}${key}${id}\n${token}\n`;
     }
     return ["1", this.#locks, this.#settingsText(), stamp, operations, ...asked.texts];
   }
@@ -252,6 +265,31 @@ class Places {
     this.#lastText = text;
     this.#lastPlace = place;
     return place;
+  }
+}
+
+/** What operations begin with. It is mostly what the neighbour begins with, and made anew only where not. */
+class Heads {
+  #head = "";
+  #verb = "";
+  #place = "";
+  #keyLength = 0;
+  #nameLength = 0;
+
+  of(verb: string, place: string, keyLength: number, nameLength: number): string {
+    if (
+      keyLength !== this.#keyLength ||
+      nameLength !== this.#nameLength ||
+      place !== this.#place ||
+      verb !== this.#verb
+    ) {
+      this.#head = verb + place + twoCharacters(keyLength) + twoCharacters(nameLength);
+      this.#verb = verb;
+      this.#place = place;
+      this.#keyLength = keyLength;
+      this.#nameLength = nameLength;
+    }
+    return this.#head;
   }
 }
 
