@@ -20,6 +20,7 @@ import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
 import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } from "./store.ts";
 import { callStore } from "./store-calls.ts";
+import { checkOwner } from "./validation.ts";
 import type { Wait } from "./wait.ts";
 
 /** The most claims in one call, so that no single request blocks the store or grows without bound. */
@@ -38,7 +39,7 @@ export class Heartbeat {
   /** Looks after held claims when this one does not get to them. */
   readonly standby: StandbyHeartbeat | undefined;
   /** Who this client is to the store: unique, and telling for people. */
-  readonly owner = `${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`;
+  readonly owner = checkOwner(`${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`);
   readonly report: Report;
   readonly stats: LocksStats;
   readonly #claims = new Agenda<LiveClaim>();

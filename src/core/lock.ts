@@ -1,9 +1,9 @@
 import { closedError } from "./claim-errors.ts";
-import { newClaimIds } from "./claim-ids.ts";
 import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import type { Lease } from "./lease.ts";
 import { LiveClaim } from "./live-claim.ts";
+import { NewRequest } from "./new-request.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
@@ -11,7 +11,7 @@ import {
   type PermitOptions,
   type TryOptions,
 } from "./options.ts";
-import type { ClaimRequest, KeyStatus } from "./store.ts";
+import type { KeyStatus } from "./store.ts";
 import { checkInteger } from "./validation.ts";
 
 /** What a `tryRun` came to. */
@@ -142,44 +142,8 @@ export class KeyLock implements Lock, Semaphore {
     options.signal?.throwIfAborted();
     if (options.permits !== undefined) checkInteger("permits", options.permits, 1, this.limit);
     const settings = this.#settings;
-    const request = new NewRequest(heartbeat, this, settings, options, waitMs > 0);
+    const request = new NewRequest(this, heartbeat, settings, options, waitMs > 0);
     return new LiveClaim(heartbeat, settings, request, options.id !== undefined);
-  }
-}
-
-/** A class, because V8 allocates a plain literal among the old objects once most of its kind live long: new-record.ts. */
-class NewRequest implements ClaimRequest {
-  readonly key: string;
-  readonly id: string;
-  readonly token: string;
-  readonly weight: number;
-  readonly limit: number;
-  readonly priority: number;
-  readonly ttlMs: number;
-  readonly wait: boolean;
-  readonly owner: string;
-  readonly info: string;
-  readonly application: string;
-
-  constructor(
-    heartbeat: Heartbeat,
-    lock: KeyLock,
-    settings: LockSettings,
-    options: AcquireOptions & PermitOptions,
-    wait: boolean,
-  ) {
-    const made = newClaimIds();
-    this.key = lock.key;
-    this.id = options.id ?? made.id;
-    this.token = options.token ?? made.token;
-    this.weight = options.permits ?? 1;
-    this.limit = lock.limit;
-    this.priority = options.priority ?? 0;
-    this.ttlMs = settings.ttlMs;
-    this.wait = wait;
-    this.owner = heartbeat.owner;
-    this.info = options.info ?? "";
-    this.application = options.application ?? heartbeat.settings.application;
   }
 }
 

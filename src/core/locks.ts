@@ -5,13 +5,7 @@ import { Heartbeat } from "./heartbeat.ts";
 import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
 import { type Once, type OnceOptions, WindowedOnce } from "./once.ts";
-import {
-  areAlike,
-  type LockOptions,
-  type LocksOptions,
-  resolveLockOptions,
-  resolveLocksOptions,
-} from "./options.ts";
+import { type LockOptions, type LocksOptions, resolveLockOptions, resolveLocksOptions } from "./options.ts";
 import { CronSchedule } from "./schedule/cron-schedule.ts";
 import type { Schedule } from "./schedule/schedule.ts";
 import { checkScheduleName, type ScheduleOptions } from "./schedule/schedule-options.ts";
@@ -95,8 +89,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
   let settings = resolveLockOptions({}, "", store);
 
   function lock(key: string, limit: number, lockOptions: LockOptions): KeyLock {
-    const resolved = resolveLockOptions(lockOptions, key, store);
-    if (!areAlike(resolved, settings)) settings = resolved;
+    settings = resolveLockOptions(lockOptions, key, store, settings);
     return new KeyLock(heartbeat, checkKey(key), limit, settings);
   }
 

@@ -182,10 +182,26 @@ export function resolveLocksOptions(options: LocksOptions): ClientSettings {
   };
 }
 
-export function resolveLockOptions(options: LockOptions, key: string, store: Store): LockSettings {
+/** `known` is what another lock came to. Where this one comes to the same, it shares that, and need not be checked again. */
+export function resolveLockOptions(
+  options: LockOptions,
+  key: string,
+  store: Store,
+  known?: LockSettings,
+): LockSettings {
   const { ttlMs = 30_000, renew = true, reacquire = false, onUnavailable = "throw" } = options;
   const { durability, maxHoldMs = Number.POSITIVE_INFINITY } = options;
   if (durability !== undefined) checkDurability(durability, key, store);
+  if (
+    known !== undefined &&
+    ttlMs === known.ttlMs &&
+    renew === known.renew &&
+    reacquire === known.reacquire &&
+    maxHoldMs === known.maxHoldMs &&
+    onUnavailable === known.onUnavailable
+  ) {
+    return known;
+  }
   return {
     ttlMs: checkTtl(ttlMs),
     renew: checkBoolean("renew", renew),
@@ -193,17 +209,6 @@ export function resolveLockOptions(options: LockOptions, key: string, store: Sto
     maxHoldMs: checkDuration("maxHoldMs", maxHoldMs),
     onUnavailable: checkChoice("onUnavailable", onUnavailable, ["throw", "skip"]),
   };
-}
-
-/** Whether two locks behave alike. */
-export function areAlike(a: LockSettings, b: LockSettings): boolean {
-  return (
-    a.ttlMs === b.ttlMs &&
-    a.renew === b.renew &&
-    a.reacquire === b.reacquire &&
-    a.maxHoldMs === b.maxHoldMs &&
-    a.onUnavailable === b.onUnavailable
-  );
 }
 
 /** Checks what one call asks for. The values themselves are read where they are used. */

@@ -8,6 +8,7 @@
  * many calls as before are made the usual way before it is tried again.
  */
 import { availableParallelism } from "node:os";
+import { performance } from "node:perf_hooks";
 
 /** How long it is worth to wait. A server on the same machine answers a call, also one of a hundred operations, in less. */
 const LIMIT_MS = 0.25;

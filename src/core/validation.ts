@@ -3,6 +3,7 @@
  * error that names the field, the value and the range; nothing is corrected silently.
  */
 import { HoldfastError } from "./errors.ts";
+import { NewRequest } from "./new-request.ts";
 import { type ClaimRequest, type LookQuery, type RenewRef, UNLIMITED } from "./store.ts";
 
 export const bounds = {
@@ -60,8 +61,13 @@ export function checkApplication(application: string): string {
   return checkText("application", application, 0, bounds.applicationBytes);
 }
 
+export function checkOwner(owner: string): string {
+  return checkText("owner", owner, 0, bounds.ownerBytes);
+}
+
 /** All of a request, for a store that cannot know who made it. */
 export function checkRequest(request: ClaimRequest): void {
+  if (request instanceof NewRequest) return;
   checkKey(request.key);
   checkId(request.id);
   checkToken(request.token);
@@ -70,13 +76,14 @@ export function checkRequest(request: ClaimRequest): void {
   checkPriority(request.priority);
   checkTtl(request.ttlMs);
   checkBoolean("wait", request.wait);
-  checkText("owner", request.owner, 0, bounds.ownerBytes);
+  checkOwner(request.owner);
   checkInfo(request.info);
   checkApplication(request.application);
 }
 
 /** A reference to a claim, with or without a ttl to ask for. */
 export function checkRenewRef(ref: RenewRef): void {
+  if (ref instanceof NewRequest) return;
   checkKey(ref.key);
   checkId(ref.id);
   if (ref.token !== undefined) checkToken(ref.token);

@@ -1,5 +1,6 @@
 import { expect, describe as suite, test } from "vitest";
 import { HoldfastError } from "../../src/core/errors.ts";
+import { createLocks } from "../../src/core/locks.ts";
 import { type ClaimRequest, UNLIMITED } from "../../src/core/store.ts";
 import {
   bounds,
@@ -19,6 +20,7 @@ import {
   checkTtl,
   invalid,
 } from "../../src/core/validation.ts";
+import { memoryStore } from "../../src/stores/memory/index.ts";
 import { claimRequest } from "./claim-request.ts";
 
 /** The message with which a value is rejected. */
@@ -307,4 +309,23 @@ suite("validation: options", () => {
       maxShownClaims: 10_000,
     });
   });
+});
+
+// What a client asks for has been checked already, and is believed. A copy of it is anybody's.
+test("validation: a store in between can change a request only into one that is checked", async () => {
+  const store = memoryStore();
+  const { name, durability, counts } = store;
+  const locks = createLocks({
+    name,
+    durability,
+    counts,
+    acquire: (request) => store.acquire({ ...request, key: `${request.key}\n` }),
+    renew: (refs) => store.renew(refs),
+    release: (refs) => store.release(refs),
+    look: (query) => store.look(query),
+    onGrant: (owner, listener) => store.onGrant(owner, listener),
+    close: () => store.close(),
+  });
+  await expect(locks.mutex("a").acquire()).rejects.toThrow("key must be well-formed text");
+  await locks.close();
 });

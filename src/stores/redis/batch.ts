@@ -1,8 +1,8 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 import { createHash } from "node:crypto";
-import type { GrantRef, StayAwake } from "../../core/index.ts";
+import type { ClaimRef, GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { failedAlone, mapError, replyCode } from "./errors.ts";
+import { failedAlone, mapError, replyCode, unsureOfRelease } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
 import { type AskedOperation, operationWords } from "./operation-words.ts";
 import { Reply } from "./reply.ts";
@@ -15,10 +15,39 @@ export const RELEASE = "3";
 export const LOOK = "4";
 export const TRY = "5";
 
-interface Operation extends AskedOperation {
-  readonly read: (reply: Reply) => unknown;
-  readonly resolve: (answer: never) => void;
-  readonly reject: (error: unknown) => void;
+/** The answers to a release: whether it removed the claim. */
+export const RELEASED: readonly boolean[] = Object.freeze([true]);
+export const NOT_RELEASED: readonly boolean[] = Object.freeze([false]);
+
+/** What is asked for, and whoever awaits the answer. */
+export class Operation<T = unknown> implements AskedOperation {
+  readonly verb: string;
+  readonly key: string;
+  readonly id: string;
+  readonly token: string;
+  readonly asks: string | undefined;
+  readonly read: (reply: Reply) => T;
+  readonly answer: Promise<T>;
+  resolve!: (answer: T) => void;
+  reject!: (error: unknown) => void;
+
+  constructor(
+    verb: string,
+    { key, id, token }: ClaimRef,
+    asks: string | undefined,
+    read: (reply: Reply) => T,
+  ) {
+    this.verb = verb;
+    this.key = key;
+    this.id = id;
+    this.token = token ?? "";
+    this.asks = asks;
+    this.read = read;
+    this.answer = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
 }
 
 /** The most operations in one script call: at some microseconds each, others wait for a millisecond at the most. */
@@ -56,6 +85,8 @@ export class Batch {
   #pending: Operation[] = [];
   /** How many calls the server has not answered yet. */
   #flights = 0;
+  /** What is to be done about replies that came, each in a turn of its own. The first is being done. */
+  readonly #landed: (() => void)[] = [];
   /** The highest fence that this client has seen of the partition. */
   #mark = 0;
   /** The owners at the latest call, and what the script was told of this store with them. */
@@ -67,18 +98,10 @@ export class Batch {
     this.#locks = locksOf(options.partition);
   }
 
-  ask<T>(
-    verb: string,
-    key: string,
-    id: string,
-    token: string,
-    asks: string | undefined,
-    read: (reply: Reply) => T,
-  ): Promise<T> {
-    return new Promise((resolve, reject) => {
-      if (this.#pending.length === 0) this.#flushSoon();
-      this.#pending.push({ verb, key, id, token, asks, read, resolve, reject });
-    });
+  ask<T>(operation: Operation<T>): Promise<T> {
+    if (this.#pending.length === 0) this.#flushSoon();
+    this.#pending.push(operation as Operation);
+    return operation.answer;
   }
 
   /**
@@ -105,7 +128,7 @@ export class Batch {
   readonly #flush = () => {
     const pending = this.#pending;
     this.#pending = [];
-    const isHalved = this.#flights === 0 && pending.length >= FIRST_HALVED;
+    const isHalved = this.#flights === 0 && this.#landed.length === 0 && pending.length >= FIRST_HALVED;
     const size = Math.min(MAX_BATCH, isHalved ? Math.ceil(pending.length / 2) : pending.length);
     for (let from = 0; from < pending.length; from += size) {
       this.#send(size === pending.length ? pending : pending.slice(from, from + size));
@@ -117,29 +140,44 @@ export class Batch {
     const wait = this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
+    const { losses } = this.#options.connection;
     this.#call(words).then(
       (reply) => {
-        this.#landed(wait);
-        this.#answer(batch, stamp, reply);
+        this.#land(wait, () => this.#answer(batch, stamp, losses, reply));
       },
       (error: unknown) => {
-        this.#landed(wait);
-        this.#fail(batch, error);
+        this.#land(wait, () => this.#fail(batch, error));
       },
     );
   }
 
-  #landed(wait: number): void {
+  /**
+   * Replies that came together get a turn of the event loop each, at the end of which goes out what the callers ask for then.
+   * For Redis replies at once to all that it has read at once. Without this, two calls that once met there would stay together,
+   * and neither side would ever work while the other does.
+   */
+  #land(wait: number, done: () => void): void {
     this.#flights--;
     this.#options.awake.answered(wait);
+    if (this.#landed.push(done) === 1) this.#nextLanded();
   }
 
-  #answer(batch: readonly Operation[], stamp: string, answered: unknown): void {
+  readonly #nextLanded = () => {
+    this.#landed[0]?.();
+    // Once the callers have gone on, and before what they ask for is sent.
+    process.nextTick(() => {
+      this.#landed.shift();
+      if (this.#landed.length > 0) setImmediate(this.#nextLanded);
+    });
+  };
+
+  #answer(batch: readonly Operation[], stamp: string, losses: number, answered: unknown): void {
     try {
       const { connection } = this.#options;
       const text = textReplyTo(stamp, answered, connection, this.#locks);
       const reply = new Reply(text, stamp.length + 1);
-      for (const operation of batch) this.#settle(operation, reply);
+      const isOfCopy = losses !== connection.losses;
+      for (const operation of batch) this.#settle(operation, reply, isOfCopy);
       this.saw(reply.highestFence);
       while (!reply.ended) {
         const { key } = batch[reply.number() - 1] as Operation;
@@ -155,13 +193,16 @@ export class Batch {
     for (const operation of batch) operation.reject(mapped);
   }
 
-  #settle({ key, read, resolve, reject }: Operation, reply: Reply): void {
+  /** `isOfCopy`: the client may have sent the call twice. What it did the second time tells nothing of a release that is done. */
+  #settle({ key, read, resolve, reject }: Operation, reply: Reply, isOfCopy: boolean): void {
     if (reply.fails) {
       reply.text();
       reject(failedAlone(this.#options.partition, key, reply.text()));
-    } else {
-      resolve(read(reply) as never);
+      return;
     }
+    const answer = read(reply);
+    if (isOfCopy && answer === NOT_RELEASED) reject(unsureOfRelease(key));
+    else resolve(answer);
   }
 
   /** What follows the script in a call: how many keys, the key that says where, the arguments. */

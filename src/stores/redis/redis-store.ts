@@ -24,10 +24,20 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
-import { ACQUIRE, Batch, LOOK, locksOf, RELEASE, RENEW, TRY } from "./batch.ts";
+import {
+  ACQUIRE,
+  Batch,
+  LOOK,
+  locksOf,
+  NOT_RELEASED,
+  Operation,
+  RELEASE,
+  RELEASED,
+  RENEW,
+  TRY,
+} from "./batch.ts";
 import { confirmGrant } from "./confirm-script.ts";
 import { type Connection, connectionOver, type RedisClient } from "./connection.ts";
-import { unsureOfRelease } from "./errors.ts";
 import { Hello } from "./hello.ts";
 import { ALIKE, type Reply } from "./reply.ts";
 import { scanKeys } from "./scan-script.ts";
@@ -115,9 +125,7 @@ class RedisStore implements QuorumMember {
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     const settled = await Promise.allSettled(
-      refs.map(({ key, id, token, ttlMs }) =>
-        this.#ask(RENEW, key, id, token, ttlMs?.toString(), renewAnswer),
-      ),
+      refs.map((ref) => this.#ask(new Operation(RENEW, ref, ref.ttlMs?.toString(), renewAnswer))),
     );
     const failure = settled.find((each) => each.status === "rejected");
     // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
@@ -132,8 +140,7 @@ class RedisStore implements QuorumMember {
     try {
       for (const ref of refs) checkRenewRef(ref);
       const [only] = refs;
-      if (refs.length === 1 && only !== undefined) return this.#release(only);
-      return Promise.all(refs.map((ref) => this.#release(ref))).then((released) => released.flat());
+      return refs.length === 1 && only !== undefined ? this.#release(only) : this.#releaseAll(refs);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -162,8 +169,8 @@ class RedisStore implements QuorumMember {
     this.#wakeUps.close();
   }
 
-  #acquire({ key, id, token, wait }: ClaimRequest, terms: string): Promise<AcquireAnswer> {
-    return this.#ask(wait ? ACQUIRE : TRY, key, id, token, terms, acquireAnswer);
+  #acquire(request: ClaimRequest, terms: string): Promise<AcquireAnswer> {
+    return this.#ask(new Operation(request.wait ? ACQUIRE : TRY, request, terms, acquireAnswer));
   }
 
   async #acquireWhen(ready: Promise<void>, request: ClaimRequest, terms: string): Promise<AcquireAnswer> {
@@ -176,28 +183,33 @@ class RedisStore implements QuorumMember {
   }
 
   /** Whether that one was. */
-  #release(ref: ClaimRef): Promise<readonly [boolean]> {
+  #release(ref: ClaimRef): Promise<readonly boolean[]> {
     const heldBack = this.#heldBack.size > 0 ? this.#heldBack.get(claimName(ref)) : undefined;
-    if (heldBack !== undefined) return heldBack.then(() => this.#release(ref));
-    const { losses } = this.#connection;
-    return this.#ask(RELEASE, ref.key, ref.id, ref.token, undefined, wasReleased).then((released) => {
-      if (!released && losses !== this.#connection.losses) throw unsureOfRelease(ref.key);
-      return [released];
-    });
+    if (heldBack !== undefined) return this.#releaseWhen(heldBack, ref);
+    return this.#ask(new Operation(RELEASE, ref, undefined, releaseAnswer));
   }
 
-  #ask<T>(
-    verb: string,
-    key: string,
-    id: string,
-    token: string | undefined,
-    asks: string | undefined,
-    read: (reply: Reply) => T,
-  ): Promise<T> {
+  async #releaseWhen(heldBack: Promise<void>, ref: ClaimRef): Promise<readonly boolean[]> {
+    await heldBack;
+    return this.#release(ref);
+  }
+
+  async #releaseAll(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    return (await Promise.all(refs.map((ref) => this.#release(ref)))).flat();
+  }
+
+  #ask<T>(operation: Operation<T>): Promise<T> {
+    const { key } = operation;
     this.#checkOpen(key);
     const batch = this.#batchOf(key);
-    if (this.#hello.done) return batch.ask(verb, key, id, token ?? "", asks, read);
-    return this.#hello.say().then(() => batch.ask(verb, key, id, token ?? "", asks, read));
+    return this.#hello.done ? batch.ask(operation) : this.#askAfterHello(batch, operation);
+  }
+
+  // Where a function is made in a method, what it refers to is allocated at each call, also where it is not made.
+
+  async #askAfterHello<T>(batch: Batch, operation: Operation<T>): Promise<T> {
+    await this.#hello.say();
+    return batch.ask(operation);
   }
 
   #batchOf(key: string): Batch {
@@ -217,7 +229,8 @@ class RedisStore implements QuorumMember {
   }
 
   #lookAt(key: string, maxClaims: number): Promise<KeyStatus> {
-    return this.#ask(LOOK, key, "", "", String(maxClaims), (reply) => keyStatus(key, reply));
+    const nobody = { key, id: "", token: "" };
+    return this.#ask(new Operation(LOOK, nobody, String(maxClaims), (reply) => keyStatus(key, reply)));
   }
 
   /** A cursor is the partition, where the server's scan of it stands, and the last key that was shown from there. */
@@ -284,9 +297,9 @@ function renewAnswer(reply: Reply): RenewAnswer {
   return state === 5 ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
 }
 
-function wasReleased(reply: Reply): boolean {
+function releaseAnswer(reply: Reply): readonly boolean[] {
   const state = reply.state();
-  return state === 1 || state === ALIKE;
+  return state === 1 || state === ALIKE ? RELEASED : NOT_RELEASED;
 }
 
 const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];

@@ -17,7 +17,7 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
   afterAll(() => server?.stop());
 
   /** A store that was used before, the script calls that it makes, and a way to hold the replies to them back. */
-  async function open() {
+  async function open(onCall = () => {}) {
     const redis = new Redis(server.port, "127.0.0.1");
     await redis.flushall();
     let replies: Promise<void> | undefined;
@@ -27,6 +27,7 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
         if (name !== "call") return Reflect.get(target, name, target);
         return async (...args: [string, ...string[]]) => {
           calls++;
+          onCall();
           const reply = await target.call(...args);
           await replies;
           return reply;
@@ -93,6 +94,41 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
     answer();
     for (const { state } of await Promise.all([...halves, ...meanwhile, ...tooMany]))
       expect(state).toBe("held");
+  });
+
+  /*
+   * 1. Two calls are written one right after the other. The server has been asleep, and by the time that it is awake it reads both.
+   * 2. It replies to both with one write. The client hands both replies out in the same turn.
+   * 3. If all callers went on in that turn, what they ask for would be written as in 1, and so on, for good: the server would
+   *    sleep while the client works, and the other way round.
+   */
+  test("is answered call by call, and what is asked for then goes before the next is answered", async () => {
+    const happened: string[] = [];
+    const { store, holdBack } = await open(() => happened.push("call"));
+    let answer = () => {};
+    holdBack(
+      new Promise((resolve) => {
+        answer = resolve;
+      }),
+    );
+    happened.length = 0;
+    const cycles = Array.from({ length: 40 }, async (_, nth) => {
+      const request = claimRequest(`cycle${nth}`, { key: `cycle${nth}` });
+      await store.acquire(request);
+      happened.push(nth < 20 ? "first half" : "second half");
+      return store.release([request]);
+    });
+    await sent();
+    expect(happened).toEqual(["call", "call"]);
+    happened.length = 0;
+    answer();
+    expect((await Promise.all(cycles)).flat()).toEqual(Array.from({ length: 40 }, () => true));
+    expect(happened.filter((what, nth) => what !== happened[nth - 1])).toEqual([
+      "first half",
+      "call",
+      "second half",
+      "call",
+    ]);
   });
 
   // The script says no more of a grant than that it follows the one before it, and must not where anything came between.
