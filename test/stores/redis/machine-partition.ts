@@ -82,7 +82,8 @@ export class MachinePartition {
     }
     const record = this.#records.get(key) ?? emptyRecord();
     this.#records.set(key, record);
-    const high = mark > this.#high ? mark : this.#high;
+    let high = this.#high;
+    if (mark > high) high = mark;
     let stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
     if (isNew && operation.does === "acquire") {
       call.fence ??= stamp;
