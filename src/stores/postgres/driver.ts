@@ -1,7 +1,7 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { isEnded, isOneConnection, type OpenListener, type PostgresClient, sender } from "./client.ts";
+import { isEnded, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { byBytes, inOrder } from "./key-order.ts";
@@ -33,7 +33,7 @@ export interface DriverOptions {
 
 export function postgresDriver(options: DriverOptions): CasDriver {
   const { client, names, autoMigrate, openListener, clock } = options;
-  const send = sender(client);
+  const send = sender(client, clock);
   const nextVersion = newVersions();
   const listening = openListener && new Listening(openListener, clock);
   let checking: Promise<void> | undefined;
@@ -93,7 +93,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
-    worksInHalves: !isOneConnection(client),
+    worksInHalves: takesSeveral(client),
     compareKeys: byBytes,
     prepare,
     swap,
