@@ -14,7 +14,7 @@ export const postgres: StoreContender = {
   name: "PostgreSQL",
   async open() {
     const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
-    // Both alike. Whoever keeps a connection for each lock has nothing to send over it meanwhile.
+    // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
     const connect = (max: number) => new Pool({ connectionString: server.url, max, pipeline: true });
     const peerPool = connect(PEER_CONNECTIONS);
     const pools = [peerPool];

@@ -115,7 +115,7 @@ function clusterOptions(url: string): { username?: string; password?: string; tl
 async function openPostgres(url: string): Promise<Opened> {
   const { Pool } = (await load("pg", "postgres:", () => import("pg"))).default;
   const { postgresStore } = await import("../stores/postgres/index.ts");
-  const pool = new Pool({ connectionString: url, pipeline: true });
+  const pool = new Pool({ connectionString: url });
   pool.on("error", () => {});
   return { store: postgresStore(pool, { autoMigrate: true }), end: () => pool.end() };
 }
