@@ -17,10 +17,9 @@ export const RECORD_VERSION = 1;
  */
 export function encodeRecord(record: LockRecord): string {
   const { held, queue } = record;
-  const fence = record.fence.toString();
-  const heldText = held.length === 0 ? "" : listText(inOrder(held, byFence), record.fence, fence);
-  const waitingText = queue.length === 0 ? "" : listText(inOrder(queue, byTurn), record.fence, fence);
-  return `{"v":${RECORD_VERSION},"fence":"${fence}","held":[${heldText}],"waiting":[${waitingText}]}`;
+  const heldText = held.length === 0 ? "" : listText(inOrder(held, byFence));
+  const waitingText = queue.length === 0 ? "" : listText(inOrder(queue, byTurn));
+  return `{"v":${RECORD_VERSION},"fence":"${fenceText(record.fence)}","held":[${heldText}],"waiting":[${waitingText}]}`;
 }
 
 /** Reads a record back. Rejects with `STORE_FAILURE` what it does not fully understand, rather than guess. */
@@ -60,20 +59,33 @@ function byFence(a: RecordClaim, b: RecordClaim): number {
   return a.fence < b.fence ? -1 : 1;
 }
 
-/** The latest fence of the record comes with its text, since most claims bear that one. */
-function listText(claims: readonly RecordClaim[], lastFence: bigint, lastFenceText: string): string {
+function listText(claims: readonly RecordClaim[]): string {
   let text = "";
-  for (const claim of claims) {
-    const fenceText = claim.fence === lastFence ? lastFenceText : claim.fence.toString();
-    text += `${text === "" ? "" : ","}${claimText(claim, fenceText)}`;
-  }
+  for (const claim of claims) text += `${text === "" ? "" : ","}${claimText(claim)}`;
   return text;
 }
 
-function claimText(claim: RecordClaim, fenceText: string): string {
+/** Records that are written together mostly have the same fence and times, and numbers of that size are slow to write. */
+function remembering<N extends number | bigint>(): (number: N) => string {
+  let last: N | undefined;
+  let text = "";
+  return (number) => {
+    if (number !== last) {
+      last = number;
+      text = number.toString();
+    }
+    return text;
+  };
+}
+
+const fenceText = remembering<bigint>();
+const expiryText = remembering<number>();
+const acquiredText = remembering<number>();
+
+function claimText(claim: RecordClaim): string {
   const { id, token, keeper, weight, limit, priority, owner, info, application, agreedBy } = claim;
   let text = `{"id":${quoted(id)},"ttlMs":${claim.ttlMs}`;
-  text += keeper === "" ? `,"expiresAtMs":${claim.expiresAtMs}` : `,"keeper":${quoted(keeper)}`;
+  text += keeper === "" ? `,"expiresAtMs":${expiryText(claim.expiresAtMs)}` : `,"keeper":${quoted(keeper)}`;
   if (token !== id) text += `,"token":${quoted(token)}`;
   if (weight !== 1) text += `,"weight":${weight}`;
   // 0 stands for no limit.
@@ -83,7 +95,7 @@ function claimText(claim: RecordClaim, fenceText: string): string {
   if (info !== "") text += `,"info":${quoted(info)}`;
   if (application !== "") text += `,"application":${quoted(application)}`;
   if (claim.fence !== 0n) {
-    text += `,"fence":"${fenceText}","acquiredAtMs":${claim.acquiredAtMs}`;
+    text += `,"fence":"${fenceText(claim.fence)}","acquiredAtMs":${acquiredText(claim.acquiredAtMs)}`;
     if (agreedBy !== "") text += `,"agreedBy":${quoted(agreedBy)}`;
     if (claim.promisedUntilMs !== 0) {
       // Times mean nothing to others where there is a keeper: only that there is such a caller does.

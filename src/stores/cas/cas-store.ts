@@ -133,11 +133,22 @@ class CasStore implements Store {
     });
   }
 
-  async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
-    checkRequest(request);
-    this.#checkOpen();
-    // A grant that is passed on before anybody listens would be noticed only at a heartbeat.
-    const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
+  // Neither of these two is an async function, as most calls have nothing to wait for but the answer.
+
+  acquire(request: ClaimRequest): Promise<AcquireAnswer> {
+    try {
+      checkRequest(request);
+      this.#checkOpen();
+      // A grant that is passed on before anybody listens would be noticed only at a heartbeat.
+      const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
+      if (ready !== undefined || this.#keeping !== undefined) return this.#acquireWhen(ready, request);
+      return this.#flights.ask(request.key, { verb: "acquire", request });
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  async #acquireWhen(ready: Promise<void> | undefined, request: ClaimRequest): Promise<AcquireAnswer> {
     if (ready !== undefined) await ready;
     const kept = this.#driver.keepers?.ready(request.ttlMs);
     if (kept !== undefined) await this.#flights.aside(() => kept);
@@ -163,16 +174,18 @@ class CasStore implements Store {
     );
   }
 
-  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
-    for (const ref of refs) checkRenewRef(ref);
-    this.#checkOpen();
-    const [first] = refs;
-    if (refs.length === 1 && first !== undefined) return [await this.#release(first)];
-    return await Promise.all(refs.map((ref) => this.#release(ref)));
-  }
-
-  #release(ref: ClaimRef): Promise<boolean> {
-    return this.#flights.ask(ref.key, { verb: "release", ref });
+  release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+    try {
+      for (const ref of refs) checkRenewRef(ref);
+      this.#checkOpen();
+      const [first] = refs;
+      if (refs.length === 1 && first !== undefined) {
+        return this.#flights.ask(first.key, { verb: "release", ref: first }, inList);
+      }
+      return Promise.all(refs.map((ref) => this.#flights.ask<boolean>(ref.key, { verb: "release", ref })));
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   async look(query: LookQuery): Promise<LookPage> {
@@ -274,4 +287,8 @@ class CasStore implements Store {
     this.#time.add(reply.nowMs, sentMs, receivedMs);
     return { reply, nowMs: this.#time.at(receivedMs)?.highMs ?? reply.nowMs };
   }
+}
+
+function inList(answer: Answer): readonly boolean[] {
+  return [answer as boolean];
 }

@@ -8,45 +8,14 @@
  * version, also where nothing is to be written, and whatever was computed from a wrong guess is computed again from the
  * record that the conflict brings along.
  */
-import { type Clock, HoldfastError, type LockRecord, type Timer } from "../../core/index.ts";
-import type { CasDriver, ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
+import { HoldfastError, type LockRecord, type Timer } from "../../core/index.ts";
+import type { ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
 import { triedInVain, unanswered } from "./errors.ts";
+import type { FlightOptions } from "./flight-options.ts";
 import { Lane } from "./lane.ts";
-import {
-  type Answer,
-  type Asked,
-  type Combined,
-  type CombineOptions,
-  combine,
-  type Operation,
-  shortened,
-} from "./operation.ts";
+import { type Answer, type Asked, type Combined, combine, type Operation, shortened } from "./operation.ts";
 import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
-import { lateness, type TimeBounds, type TimeSource, withStamp } from "./server-time.ts";
-
-export interface FlightOptions {
-  readonly driver: CasDriver;
-  /** To be awaited before the first request, which is one that tells the time. */
-  readonly prepare: () => Promise<void>;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly time: TimeSource;
-  readonly combine: CombineOptions;
-  readonly maxFlights: number;
-  readonly maxChanges: number;
-  readonly maxBatchBytes: number;
-  readonly cachedKeys: number;
-  /** How late the server may make a change, and how long its answer is waited for. */
-  readonly flightMs: number;
-  /** How long an operation is tried again while others keep changing the key. */
-  readonly giveUpMs: number;
-  /** Told of every answer just before it is given, with the record that it came from. */
-  onAnswer(key: string, asked: Asked, answer: Answer, record: LockRecord): void;
-  /** Told of every record that the server certainly has. */
-  onRecord(key: string, record: LockRecord): void;
-  /** Told when a record was left without claims. */
-  onIdle(): void;
-}
+import { lateness, type TimeBounds, withStamp } from "./server-time.ts";
 
 /** From so many lanes on, two flights are made of them where the driver works in halves. */
 const FIRST_HALVED = 32;
@@ -79,16 +48,16 @@ export class Flights {
     this.#forgetFrom = options.cachedKeys;
   }
 
-  ask<A>(key: string, asked: Asked): Promise<A> {
+  /** Resolves to the answer, or to what is made of it. */
+  ask<A>(key: string, asked: Asked, made?: (answer: Answer) => A): Promise<A> {
     return new Promise<A>((resolve, reject) => {
       if (this.#closed !== undefined) {
         reject(this.#closed);
         return;
       }
-      const sinceMs = this.#options.clock.monotonicMs();
-      const operation: Operation = { asked, sinceMs, resolve: resolve as Operation["resolve"], reject };
+      const answer = made === undefined ? (resolve as Operation["resolve"]) : (a: Answer) => resolve(made(a));
       const lane = this.#laneOf(key);
-      lane.pending.push(operation);
+      lane.add({ asked, sinceMs: undefined, resolve: answer, reject });
       this.#board(lane);
     });
   }
@@ -150,14 +119,21 @@ export class Flights {
 
   #enqueue(lane: Lane): void {
     this.#ready.push(lane);
+    this.#departSoon();
+  }
+
+  /** What is asked for in the same breath goes along: also by those who have their answers from different flights of one reply. */
+  #departSoon(): void {
     if (this.#isBoarding) return;
     this.#isBoarding = true;
-    // What is asked for in the same breath goes along.
-    queueMicrotask(() => {
-      this.#isBoarding = false;
-      this.#depart();
-    });
+    // A tick that a microtask asks for comes after all microtasks.
+    queueMicrotask(() => process.nextTick(this.#departNow));
   }
+
+  readonly #departNow = () => {
+    this.#isBoarding = false;
+    this.#depart();
+  };
 
   #depart(): void {
     const { driver, maxFlights, clock, time, maxChanges } = this.#options;
@@ -172,7 +148,7 @@ export class Flights {
   }
 
   #passengers(bounds: TimeBounds, seats: number): Passenger[] {
-    const { combine: options, maxBatchBytes } = this.#options;
+    const { combine: options, maxBatchBytes, driver } = this.#options;
     const passengers: Passenger[] = [];
     const stamped = withStamp(bounds);
     let bytes = 0;
@@ -186,7 +162,9 @@ export class Flights {
       passengers.push({ lane, operations, combined, isGuess });
     }
     this.#ready.splice(0, taken);
-    return passengers;
+    // Answers come in the same order, so what follows upon them is in order already.
+    const { compareKeys } = driver;
+    return compareKeys === undefined ? passengers : sorted(passengers, compareKeys);
   }
 
   /**
@@ -268,7 +246,7 @@ export class Flights {
     } finally {
       this.#underWay--;
       this.#noteLanding();
-      this.#depart();
+      if (this.#ready.length > 0) this.#departSoon();
     }
   }
 
@@ -298,9 +276,10 @@ export class Flights {
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
-    for (const [index, passenger] of passengers.entries()) {
+    let index = 0;
+    for (const passenger of passengers) {
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index], lateMs, sentMs, nowMs);
+      this.#conclude(passenger, reply.results[index++], lateMs, sentMs, nowMs);
     }
   }
 
@@ -326,11 +305,11 @@ export class Flights {
       case "conflict":
         if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
         if (this.#learn(lane, operations, result.current)) {
-          this.#tryAgain(lane, operations, "others kept changing the record");
+          this.#tryAgain(lane, operations, sentMs, "others kept changing the record");
         }
         return;
       case "untimely":
-        this.#tryAgain(lane, operations, "its clock does not agree with what it said before");
+        this.#tryAgain(lane, operations, sentMs, "its clock does not agree with what it said before");
         return;
       case "failed":
         for (const operation of operations) operation.reject(HoldfastError.from(result.error, lane.key));
@@ -377,10 +356,11 @@ export class Flights {
   }
 
   /** Nothing was written, so the operations can simply go again, until they have had their time. */
-  #tryAgain(lane: Lane, operations: readonly Operation[], why: string): void {
+  #tryAgain(lane: Lane, operations: readonly Operation[], sentMs: number, why: string): void {
     const { clock, giveUpMs, driver } = this.#options;
     const sinceMs = clock.monotonicMs() - giveUpMs;
     const left = operations.filter((operation) => {
+      operation.sinceMs ??= sentMs;
       if (operation.sinceMs > sinceMs) return true;
       operation.reject(triedInVain(lane.key, driver.name, giveUpMs, why));
       return false;
@@ -397,4 +377,16 @@ export class Flights {
     timer.keepAlive(true);
     this.#timers.add(timer);
   }
+}
+
+/** Mostly they are already. Seeing that takes less than sorting what is sorted. */
+function sorted(passengers: Passenger[], compareKeys: (a: string, b: string) => number): Passenger[] {
+  let last: string | undefined;
+  for (const { lane } of passengers) {
+    if (last !== undefined && compareKeys(last, lane.key) > 0) {
+      return passengers.sort((a, b) => compareKeys(a.lane.key, b.lane.key));
+    }
+    last = lane.key;
+  }
+  return passengers;
 }

@@ -50,6 +50,12 @@ export class Lane {
     return Math.max(0, this.#restUntilMs - clock.monotonicMs());
   }
 
+  add(operation: Operation): void {
+    // To push onto an empty list makes room for seventeen.
+    if (this.pending.length === 0) this.pending = [operation];
+    else this.pending.push(operation);
+  }
+
   /** Takes all that is pending along. */
   takeOff(): readonly Operation[] {
     const operations = this.pending;

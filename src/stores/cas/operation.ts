@@ -35,8 +35,8 @@ export type Answer = AcquireAnswer | RenewAnswer | boolean | undefined;
 /** One call that waits for its answer. */
 export interface Operation {
   readonly asked: Asked;
-  /** When it was asked for, on this process's monotonic clock. */
-  readonly sinceMs: number;
+  /** Since when it is tried, on this process's monotonic clock: known once an attempt has come to nothing. */
+  sinceMs: number | undefined;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: HoldfastError) => void;
 }

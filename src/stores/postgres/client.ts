@@ -1,6 +1,7 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
-import { invalid } from "../../core/index.ts";
+import { type Clock, invalid } from "../../core/index.ts";
 import { sqlState } from "./errors.ts";
+import { type Over, type PooledConnection, pipelineOf, type QueryPort } from "./pipeline.ts";
 import type { Statement } from "./statements.ts";
 
 export interface PostgresResult {
@@ -28,17 +29,11 @@ export interface PostgresNotification {
   readonly payload?: string | undefined;
 }
 
-/** A pool or a client of `pg`. */
-interface PgClient extends PostgresClient {
-  query(text: string, values?: string[]): Promise<PostgresResult>;
-  query(statement: Statement): Promise<PostgresResult>;
-}
-
 /** What only a pool of `pg` has. */
-interface PostgresPool extends PostgresClient {
+interface PostgresPool extends QueryPort {
   readonly totalCount: number;
-  readonly options?: { readonly max?: number | null };
-  connect(): Promise<PostgresListener & { release(destroy: boolean): void }>;
+  readonly options?: { readonly max?: number | null; readonly pipeline?: boolean };
+  connect(): Promise<PostgresListener & PooledConnection>;
 }
 
 /** Opens a session that listens. Its `end` is called when it is of no more use. */
@@ -82,11 +77,11 @@ export type Send = (statement: Statement) => Promise<PostgresResult>;
 
 /**
  * One statement after the other where the client is a single connection: `pg` is about to refuse a query while another one is
- * under way. A pool, and everything unknown, is taken to see to that itself.
+ * under way, unless it was told to keep a pipeline. A pool, and everything unknown, is taken to see to that itself.
  */
-export function sender(client: PostgresClient): Send {
-  const send = namedSender(client);
-  if (!isOneConnection(client)) return send;
+export function sender(client: PostgresClient, clock: Clock): Send {
+  const send = namedSender(client, clock);
+  if (takesSeveral(client)) return send;
   let last: Promise<unknown> = Promise.resolve();
   return (statement) => {
     const next = last.then(() => send(statement));
@@ -100,33 +95,42 @@ export function sender(client: PostgresClient): Send {
  * time, which may lack the name, or have it already: then nothing was done, so the statement goes again without its name, and
  * so do all others from then on.
  */
-function namedSender(client: PostgresClient): Send {
+function namedSender(client: PostgresClient, clock: Clock): Send {
   const plainly: Send = ({ text, values }) => client.query(text, values);
   if (!takesNames(client)) return plainly;
+  const over: Over = isPipelined(client)
+    ? pipelineOf(() => client.connect(), clock)
+    : (query) => query(client);
   let usesNames = true;
   return async (statement) => {
-    if (!usesNames || statement.name === undefined) return plainly(statement);
+    const { name, text, values } = statement;
+    // What takes long, as a list may, is not to hold up what is asked for all the time.
+    if (name === undefined) return plainly(statement);
     try {
-      return await client.query(statement);
+      if (usesNames) return await over((connection) => connection.query(statement));
     } catch (error) {
       if (!NAME_TROUBLE.has(sqlState(error) ?? "")) throw error;
       usesNames = false;
-      return plainly(statement);
     }
+    return over((connection) => connection.query(text, values));
   };
 }
 
 /** A name that the session does not have, and one that it has already. */
 const NAME_TROUBLE: ReadonlySet<string> = new Set(["26000", "42P05"]);
 
-/** Whether requests can only go one after the other. */
-export function isOneConnection(client: PostgresClient): boolean {
-  const { connect } = client as { connect?: unknown };
-  return !isPool(client) && typeof connect === "function";
+/** Whether a request can go out while another one is under way. */
+export function takesSeveral(client: PostgresClient): boolean {
+  const { connect, pipeline } = client as { connect?: unknown; pipeline?: unknown };
+  return isPool(client) || typeof connect !== "function" || pipeline === true;
+}
+
+function isPipelined(client: PostgresClient): client is PostgresPool {
+  return isPool(client) && client.options?.pipeline === true;
 }
 
 /** Whether it is of `pg`, by what only those have. Something else may know no other query than a text and values. */
-function takesNames(client: PostgresClient): client is PgClient {
+function takesNames(client: PostgresClient): client is PostgresClient & QueryPort {
   const { escapeIdentifier } = client as { escapeIdentifier?: unknown };
   return isPool(client) || typeof escapeIdentifier === "function";
 }

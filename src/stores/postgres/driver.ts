@@ -1,9 +1,10 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { isEnded, isOneConnection, type OpenListener, type PostgresClient, sender } from "./client.ts";
+import { isEnded, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
+import { byBytes, inOrder } from "./key-order.ts";
 import { Listening } from "./listening.ts";
 import { migratePostgres, TOO_LATE } from "./migration.ts";
 import {
@@ -32,7 +33,7 @@ export interface DriverOptions {
 
 export function postgresDriver(options: DriverOptions): CasDriver {
   const { client, names, autoMigrate, openListener, clock } = options;
-  const send = sender(client);
+  const send = sender(client, clock);
   const nextVersion = newVersions();
   const listening = openListener && new Listening(openListener, clock);
   let checking: Promise<void> | undefined;
@@ -76,10 +77,12 @@ export function postgresDriver(options: DriverOptions): CasDriver {
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     const version = nextVersion();
+    const { changes, places } = inOrder(batch.changes);
     try {
-      const { reply } = only(await ask<SwapRow>(swapStatement(names, batch, version)));
+      const { reply } = only(await ask<SwapRow>(swapStatement(names, { ...batch, changes }, version)));
       const { now_ms: nowMs, untimely: isUntimely, conflicts } = JSON.parse(reply) as SwapReplyText;
-      return { nowMs, results: isUntimely ? untimely(batch) : resultsOf(batch, version, conflicts) };
+      if (isUntimely) return { nowMs, results: untimely(batch) };
+      return { nowMs, results: resultsOf(batch, version, conflicts, places) };
     } catch (error) {
       if (sqlState(error) !== TOO_LATE) throw error;
       return { nowMs: await readTime(), results: untimely(batch) };
@@ -90,7 +93,8 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
-    worksInHalves: !isOneConnection(client),
+    worksInHalves: takesSeveral(client),
+    compareKeys: byBytes,
     prepare,
     swap,
     async read(keys) {
@@ -119,13 +123,14 @@ function resultsOf(
   { changes }: SwapBatch,
   version: string,
   conflicts: SwapReplyText["conflicts"] = [],
+  places?: readonly number[],
 ): readonly ChangeResult[] {
   // As many changes, as many of the same answer.
   const swapped: ChangeResult = { state: "swapped", version };
   const results = changes.map(({ text }): ChangeResult => (text === undefined ? same : swapped));
   for (const [index, found, text] of conflicts) {
     const current = found === null || text === null ? undefined : { version: found, text };
-    results[index] = { state: "conflict", current };
+    results[places?.[index] ?? index] = { state: "conflict", current };
   }
   return results;
 }

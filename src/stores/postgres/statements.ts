@@ -43,6 +43,7 @@ export interface SwapReplyText {
   readonly conflicts?: readonly (readonly [index: number, version: string | null, record: string | null])[];
 }
 
+/** The changes must be in the order of {@link byBytes}. */
 export function swapStatement(
   { swap, swapStatement: name }: TableNames,
   batch: SwapBatch,
@@ -51,26 +52,36 @@ export function swapStatement(
   const { changes, earliestMs, latestMs } = batch;
   const keys: string[] = [];
   const expects: string[] = [];
+  const versions = new Numbers();
   const records: string[] = [];
-  const keeps: number[] = [];
+  const keeps: string[] = [];
+  let lastKeep = Number.NaN;
+  let lastKeepText = "";
   const wakes: { readonly number: number; readonly channel: string; readonly payload: string }[] = [];
   let isUpdates = true;
   for (const { key, expected, text, idle, keepUntilMs, wakes: woken } of changes) {
     if (expected === undefined || text === undefined) isUpdates = false;
     keys.push(key);
-    expects.push((expected as string | undefined) ?? "");
+    expects.push(expected === undefined ? "" : versions.of(expected as string));
     records.push(text ?? "");
-    keeps.push(idle ? -1 - keepUntilMs : keepUntilMs);
+    const keep = idle ? -1 - keepUntilMs : keepUntilMs;
+    // What was decided together is mostly kept for as long.
+    if (keep !== lastKeep) {
+      lastKeep = keep;
+      lastKeepText = String(keep);
+    }
+    keeps.push(lastKeepText);
     for (const wake of woken) {
       wakes.push({ number: keys.length, channel: channelOf(wake.owner), payload: payloadOf(key, wake) });
     }
   }
   return {
     name,
-    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as reply`,
+    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as reply`,
     values: [
       keys.join(LINE),
       expects.join(LINE),
+      versions.texts.join(LINE),
       records.join(LINE),
       keeps.join(LINE),
       isUpdates ? String(changes.length) : "0",
@@ -82,6 +93,26 @@ export function swapStatement(
       wakes.map(({ payload }) => payload).join(LINE),
     ],
   };
+}
+
+/** Gives texts numbers from 1 on, in writing. What came together is expected together again, so a batch has few different ones. */
+class Numbers {
+  readonly texts: string[] = [];
+  readonly #known = new Map<string, string>();
+  #last = "";
+  #lastNumber = "";
+
+  of(text: string): string {
+    if (text === this.#last) return this.#lastNumber;
+    let number = this.#known.get(text);
+    if (number === undefined) {
+      number = String(this.texts.push(text));
+      this.#known.set(text, number);
+    }
+    this.#last = text;
+    this.#lastNumber = number;
+    return number;
+  }
 }
 
 export interface ListRow {

@@ -22,6 +22,7 @@ const MAX_SCHEMA_BYTES = 63;
 export const SWAP_PARAMETERS = [
   "change_keys text",
   "change_expects text",
+  "expected_versions text",
   "change_records text",
   "change_keeps text",
   "update_count text",
@@ -43,7 +44,7 @@ export function tableNames(given: string): TableNames {
     );
   }
   const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swap = `${before}${quoted(`${name}_swap_v2`)}`;
+  const swap = `${before}${quoted(`${name}_swap_v3`)}`;
   return {
     given,
     table: `${before}${quoted(name)}`,

@@ -114,3 +114,20 @@ test("cas: a driver that has found out that its server checks the time need not 
   await scene.clock.advance(10_000);
   expect(await requestsOf(a, () => a.store.acquire(attempt("l", "a")))).toBe("swap");
 });
+
+test("cas: what is asked for in one breath goes together, however many promises each caller has awaited", async () => {
+  const a = await warm(createScene().process());
+  const asking = hundred.map((key, turns) => async () => {
+    for (let turn = 0; turn < turns; turn++) await undefined;
+    return a.store.acquire(attempt(key, "a"));
+  });
+  expect(await requestsOf(a, () => Promise.all(asking.map((ask) => ask())))).toBe("swap");
+});
+
+test("cas: a batch comes in the order that the driver would have to sort it into", async () => {
+  const compareKeys = (a: string, b: string) => (a < b ? 1 : -1);
+  const a = await warm(createScene().process({ wrap: (driver) => ({ ...driver, compareKeys }) }));
+  const answers = await Promise.all(["b", "a", "d", "c"].map((key) => a.store.acquire(attempt(key, key))));
+  expect(a.requests.at(-1)?.batch?.changes.map(({ key }) => key)).toEqual(["d", "c", "b", "a"]);
+  expect(answers.map(({ state }) => state)).toEqual(["held", "held", "held", "held"]);
+});

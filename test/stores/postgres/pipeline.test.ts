@@ -1,0 +1,212 @@
+/** Several requests at a time over one connection, where the pool's connections can. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { createLocks } from "holdfast";
+import { migratePostgres, type PostgresClient, postgresStore } from "holdfast/postgres";
+import { Client, Pool, type PoolConfig } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../../engines/engine.ts";
+import { canRunPgBouncer, startPgBouncer } from "../../engines/pgbouncer.ts";
+import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { anyTime, changeOf, newDriver } from "./new-driver.ts";
+
+describe.skipIf(!canRunPostgres())("postgres: pipelines", () => {
+  let server: PostgresServer;
+  let admin: Pool;
+
+  beforeAll(async () => {
+    server = await startPostgres();
+    admin = new Pool({ connectionString: server.url, max: 3 });
+    await migratePostgres(admin);
+  }, 60_000);
+
+  afterAll(async () => {
+    await admin?.end();
+    await server?.stop();
+  });
+
+  function poolOf(options: PoolConfig = {}): Pool {
+    const pool = new Pool({ connectionString: server.url, max: 5, pipeline: true, ...options });
+    pool.on("error", () => {});
+    onTestFinished(() => pool.end());
+    return pool;
+  }
+
+  function open(client: PostgresClient) {
+    const locks = createLocks(postgresStore(client, { listener: false }), { onWarning: () => {} });
+    onTestFinished(() => locks.close());
+    return locks;
+  }
+
+  const keysOf = (name: string, count = 100) => Array.from({ length: count }, (_, nth) => `${name}-${nth}`);
+
+  async function cycles(locks: ReturnType<typeof open>, keys: readonly string[], rounds: number) {
+    await Promise.all(
+      keys.map(async (key) => {
+        for (let round = 0; round < rounds; round++) {
+          const lease = await locks.mutex(key).acquire();
+          expect(await lease.release()).toBe(true);
+        }
+      }),
+    );
+  }
+
+  async function lockRow(key: string) {
+    const holder = await admin.connect();
+    await holder.query("begin");
+    await holder.query("select from holdfast_locks where key = $1 for update", [key]);
+    return async () => {
+      await holder.query("rollback");
+      holder.release();
+    };
+  }
+
+  test("two halves go over one connection, which is the pool's again afterwards", async () => {
+    const pool = poolOf();
+    const locks = open(pool);
+    await locks.mutex("first").run(() => {});
+    let taken = 0;
+    let most = 0;
+    pool.on("acquire", () => {
+      taken++;
+      most = Math.max(most, pool.totalCount - pool.idleCount);
+    });
+    await cycles(locks, keysOf("halves"), 20);
+    // Forty flights of two halves. How often there was none in between depends on the machine.
+    expect(taken).toBeLessThan(80);
+    expect(most).toBe(1);
+    expect([pool.totalCount, pool.idleCount, pool.waitingCount]).toEqual([1, 1, 0]);
+  });
+
+  test("a client that keeps a pipeline gets the second half before it has answered the first", async () => {
+    const client = new Client({ connectionString: server.url, pipeline: true });
+    await client.connect();
+    onTestFinished(() => client.end());
+    let underWay = 0;
+    let most = 0;
+    const query = client.query.bind(client) as unknown as (...args: unknown[]) => Promise<unknown>;
+    client.query = (async (...args: unknown[]) => {
+      most = Math.max(most, ++underWay);
+      return query(...args).finally(() => underWay--);
+    }) as unknown as typeof client.query;
+    await cycles(open(client), keysOf("client"), 3);
+    expect(most).toBe(2);
+  });
+
+  test("a client without one has its requests one after the other", async () => {
+    const client = new Client({ connectionString: server.url });
+    await client.connect();
+    onTestFinished(() => client.end());
+    let underWay = 0;
+    let most = 0;
+    const query = client.query.bind(client) as unknown as (...args: unknown[]) => Promise<unknown>;
+    client.query = (async (...args: unknown[]) => {
+      most = Math.max(most, ++underWay);
+      return query(...args).finally(() => underWay--);
+    }) as unknown as typeof client.query;
+    await cycles(open(client), keysOf("alone"), 3);
+    expect(most).toBe(1);
+  });
+
+  test("connections of a pg that knows no pipelines get one request at a time", async () => {
+    const pool = poolOf();
+    const busy = new Map<object, number>();
+    let most = 0;
+    pool.on("connect", (connection) => {
+      Object.defineProperty(connection, "pipeline", { value: false });
+      const query = connection.query.bind(connection) as unknown as (...args: unknown[]) => unknown;
+      connection.query = ((...args: unknown[]) => {
+        const count = (busy.get(connection) ?? 0) + 1;
+        busy.set(connection, count);
+        most = Math.max(most, count);
+        const result = query(...args);
+        const done = () => busy.set(connection, (busy.get(connection) ?? 0) - 1);
+        if (result instanceof Promise) result.then(done, done);
+        else done();
+        return result;
+      }) as typeof connection.query;
+    });
+    const locks = open(pool);
+    await locks.mutex("first").run(() => {});
+    await cycles(locks, keysOf("old"), 3);
+    expect(most).toBeGreaterThan(0);
+    // Two are sent before the first connection of a session has shown what it is, and wait there for each other.
+    expect(most).toBeLessThanOrEqual(2);
+    await until("all are back", async () => pool.idleCount === pool.totalCount);
+  });
+
+  test("a request that waits for a row does not hold up those that come later", async () => {
+    const driver = await newDriver(poolOf({ max: 5 }));
+    onTestFinished(() => driver.close?.());
+    const write = async (key: string) => {
+      const { results } = await driver.swap(anyTime([changeOf(key, undefined, "old")]));
+      return results[0]?.state === "swapped" ? results[0].version : undefined;
+    };
+    const [held, free] = [await write("held-up"), await write("not-held-up")];
+    const letGo = await lockRow("held-up");
+    const stuck = driver.swap(anyTime([changeOf("held-up", held, "new")]));
+    await sleep(100);
+    await expect(driver.swap(anyTime([changeOf("not-held-up", free, "new")]))).resolves.toMatchObject({
+      results: [{ state: "swapped" }],
+    });
+    await letGo();
+    await expect(stuck).resolves.toMatchObject({ results: [{ state: "swapped" }] });
+  });
+
+  test("one that fails leaves the other one alone, and its connection is not used again", async () => {
+    const pool = poolOf();
+    const driver = await newDriver(pool);
+    onTestFinished(() => driver.close?.());
+    const removed: unknown[] = [];
+    pool.on("remove", (connection) => removed.push(connection));
+    await driver.swap(anyTime([changeOf("first", undefined, "x")]));
+    const letGo = await lockRow("first");
+    const first = (await driver.read(["first"])).records[0]?.version;
+    const nowMs = Math.floor((await driver.read([])).nowMs);
+    const late = { changes: [changeOf("first", first, "late")], earliestMs: 0, latestMs: nowMs + 300 };
+    const [one, other] = [driver.swap(late), driver.swap(anyTime([changeOf("second", undefined, "y")]))];
+    await sleep(400);
+    await letGo();
+    await expect(one).resolves.toMatchObject({ results: [{ state: "untimely" }] });
+    await expect(other).resolves.toMatchObject({ results: [{ state: "swapped" }] });
+    await until("it is gone", async () => removed.length === 1);
+    await expect(driver.swap(anyTime([changeOf("third", undefined, "z")]))).resolves.toMatchObject({
+      results: [{ state: "swapped" }],
+    });
+  });
+
+  test("a connection that is lost fails what is under way, and nothing else", async () => {
+    const pool = poolOf();
+    const driver = await newDriver(pool);
+    onTestFinished(() => driver.close?.());
+    await driver.swap(anyTime([changeOf("cut", undefined, "x")]));
+    const version = (await driver.read(["cut"])).records[0]?.version;
+    const letGo = await lockRow("cut");
+    const under = [
+      driver.swap(anyTime([changeOf("cut", version, "y")])),
+      driver.swap(anyTime([changeOf("cut-too", undefined, "y")])),
+    ].map((swap) =>
+      swap.then(
+        () => "made",
+        (error: { code: string }) => error.code,
+      ),
+    );
+    await until("it waits", async () => {
+      const kill = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock'";
+      return (await admin.query(kill)).rows.length > 0;
+    });
+    expect(await Promise.all(under)).toEqual(["STORE_UNAVAILABLE", "STORE_UNAVAILABLE"]);
+    await letGo();
+    await expect(driver.swap(anyTime([changeOf("cut", version, "z")]))).resolves.toMatchObject({
+      results: [{ state: "swapped" }],
+    });
+  });
+
+  test.skipIf(!canRunPgBouncer())("PgBouncer in transaction mode will do", async () => {
+    const bouncer = await startPgBouncer(server, 2);
+    onTestFinished(() => bouncer.stop());
+    const all = [1, 2, 3].map((nth) =>
+      cycles(open(poolOf({ connectionString: bouncer.url })), keysOf(`bounced-${nth}`, 40), 20),
+    );
+    await Promise.all(all);
+  });
+});
