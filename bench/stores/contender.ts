@@ -17,7 +17,7 @@ export interface OpenContender {
   readonly peers: Readonly<Record<string, Peer>>;
   /** By which other processes open the same store. */
   readonly url: string;
-  /** How many connections the server has open, where others need one for each lock. */
+  /** How many connections the stores have open, where others need one for each lock. */
   connections?(): Promise<number>;
   close(): Promise<void>;
 }

@@ -6,17 +6,20 @@ import { startPostgres } from "../../test/engines/postgres.ts";
 import type { Peer, StoreContender } from "./contender.ts";
 import { openBareUpdates } from "./postgres-bare.ts";
 
-/** What a pool of an application has, and what one of advisory locks needs: each lock keeps a connection to itself. */
+/** What a pool of an application has, and what one of advisory locks needs: each caller keeps a connection to itself. */
 const STORE_CONNECTIONS = 10;
-const PEER_CONNECTIONS = 50;
+const PEER_CONNECTIONS = 100;
+/** By what the server tells the connections of the store from others. */
+const STORE_NAME = "holdfast";
 
 export const postgres: StoreContender = {
   name: "PostgreSQL",
   async open() {
     const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
     // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
-    const connect = (max: number) => new Pool({ connectionString: server.url, max, pipeline: true });
-    const peerPool = connect(PEER_CONNECTIONS);
+    const connect = (max: number, name: string) =>
+      new Pool({ connectionString: server.url, max, pipeline: true, application_name: name });
+    const peerPool = connect(PEER_CONNECTIONS, "peer");
     const pools = [peerPool];
     const stores: Store[] = [];
     let roundTrips = 0;
@@ -24,7 +27,7 @@ export const postgres: StoreContender = {
     const bareUpdates = await openBareUpdates(server.url);
     return {
       async newStore() {
-        const pool = connect(STORE_CONNECTIONS);
+        const pool = connect(STORE_CONNECTIONS, STORE_NAME);
         pools.push(pool);
         // Whatever a lone caller sends takes a connection from the pool first.
         pool.on("acquire", () => roundTrips++);
@@ -36,7 +39,8 @@ export const postgres: StoreContender = {
       url: server.url,
       async connections() {
         const { rows } = await peerPool.query<{ count: string }>(
-          "select count(*) from pg_stat_activity where backend_type = 'client backend'",
+          "select count(*) from pg_stat_activity where application_name = $1",
+          [STORE_NAME],
         );
         return Number(rows[0]?.count);
       },
@@ -56,7 +60,7 @@ export const postgres: StoreContender = {
 };
 
 async function listenerOf(url: string): Promise<Client> {
-  const client = new Client({ connectionString: url });
+  const client = new Client({ connectionString: url, application_name: STORE_NAME });
   await client.connect();
   return client;
 }

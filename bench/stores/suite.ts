@@ -188,7 +188,7 @@ async function heldRows(name: string, open: OpenContender, sizes: Sizes): Promis
   await locks.close();
   return [
     {
-      what: `${name}: ${whole(held)} locks held at once: connections of the server in use by everybody`,
+      what: `${name}: ${whole(held)} locks held at once: connections of all stores`,
       figure: whole(used),
       peer: `one connection per lock: ${whole(held)}`,
     },
@@ -224,7 +224,8 @@ function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
       "MongoDB stands for whatever `test/engines/mongodb.ts` has found: without a `mongod` it is a stand-in in Java.",
     `Speeds are of rounds of ${roundMs} ms by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
       "Peers neither queue nor fence nor renew, and some of them write nothing. Bare writes are as many updates of rows as the cycles take, over " +
-      "two connections as the store's, by a client that does nothing else.",
+      "two connections, by a client that does nothing else. PostgreSQL's pools keep pipelines, as docs/stores/postgres.md advises for a fast disk, and " +
+      "advisory locks have a connection for each caller.",
     `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, and held for ${hotKey.holdMs} ms. ` +
       "The wait of a fair queue is the number of workers times the hold as it was measured and a round trip, for which half an " +
       "uncontended cycle stands.",
