@@ -28,7 +28,7 @@ local LONE = 104
 local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local by, key = ARGV[6], ARGV[7]
-local YES, NO = { ARGV[8], 1 }, { ARGV[8], 0 }
+local YES = { ARGV[8], 1 }
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -43,17 +43,23 @@ local function agreed_by(held_by, held_fence)
   return held_fence == fence and JOINED or nil
 end
 
+-- A replica may not have heard of the grant. It refuses every write, also one that changes nothing: no lock has such a name.
+local function no()
+  call('HDEL', KEYS[1], '\\n')
+  return { ARGV[8], 0 }
+end
+
 if fence > tonumber(call('HGET', KEYS[1], '') or 0) then call('HSET', KEYS[1], '', ARGV[4]) end
 local text = call('HGET', KEYS[1], key)
-if not text then return NO end
+if not text then return no() end
 
 if string.byte(text) == LONE then
   local held_fence, _, expires = struct.unpack('<ddd', text, 2)
   local held_id, held_token, terms, held_by =
     string.match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
-  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return NO end
+  if held_id ~= id or not is_that_grant(held_token, held_fence, expires) then return no() end
   local whose = agreed_by(held_by, held_fence)
-  if not whose then return NO end
+  if not whose then return no() end
   local rest = table.concat({ id, token, terms, whose }, '\\n')
   call('HSET', KEYS[1], key, 'h' .. struct.pack('<ddd', fence, acquired, expires) .. rest)
   return YES
@@ -61,9 +67,9 @@ end
 
 local packed = call('HGET', KEYS[2], id)
 local claim = packed and cmsgpack.unpack(packed)
-if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return NO end
+if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return no() end
 local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
-if not whose then return NO end
+if not whose then return no() end
 claim[FENCE], claim[ACQUIRED], claim[AGREED_BY] = fence, acquired, whose
 call('HSET', KEYS[2], id, cmsgpack.pack(claim))
 local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)

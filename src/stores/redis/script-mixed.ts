@@ -70,11 +70,10 @@ for i = 1, n do
         words[goes], answer = key, '1'
       else
         follows = false
+        -- Written also where it is as it was: a replica would not know better, and refuses.
         local until_ms = math.max(expires, now + (asks or string.match(text, '^%[(%d+)', 26 + width)))
-        if until_ms > expires then
-          kept, keeps = kept or { byte(operations, 1, 2 * n + 2) }, keeps + 2
-          kept[keeps + 1], kept[keeps + 2] = key, sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
-        end
+        kept, keeps = kept or { byte(operations, 1, 2 * n + 2) }, keeps + 2
+        kept[keeps + 1], kept[keeps + 2] = key, sub(text, 1, 17) .. pack('<d', until_ms) .. sub(text, 26)
         local fence, acquired = cut('<dd', text, 2)
         answer = format('1\\n%.0f\\n%.0f\\n%d', fence, acquired, until_ms - now)
       end
@@ -98,6 +97,9 @@ end
 -- What was done is written down in any case: a fence that was given out, and how many hold a lock. A server that is out of memory
 -- refuses a script's first write and no other: so what takes no memory comes first.
 if goes > 0 then call('HDEL', KEYS[1], unpack(words, 1, goes)) end
+-- Perhaps there was nothing to write. A replica gives such answers as well, by what it knows, which may be old: that the claim of a holder
+-- is gone, or that a lock is taken. But it refuses every write, also one that changes nothing: no lock has such a name.
+if careful and careful.alone and goes + keeps == 0 and not gave then call('HDEL', KEYS[1], '\\n') end
 if gave then
   kept = kept or {}
   kept[1], kept[2] = '', format('%08d%08d', (mark - mark % HALF) / HALF, mark % HALF)

@@ -427,7 +427,10 @@ local function make_careful(us, now)
     local id, token = match(name, '^([^\\n]*)\\n([^\\n]*)')
     if verb ~= LOOK and not (rules and rules.is_loaded(key)) then
       local first, second, third, fourth = apply_alone(key, verb, id, token, asks)
-      if first then return lines_of(first, second, third, fourth) end
+      if first then
+        careful.alone = true
+        return lines_of(first, second, third, fourth)
+      end
     end
     rules = rules or make_rules()
     return lines_of(rules.apply(n, verb, key, id, token, asks))

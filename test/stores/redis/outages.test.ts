@@ -5,6 +5,7 @@ import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, majorVersion, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { type Connected, standaloneClients } from "../../engines/redis-clients.ts";
 
@@ -84,6 +85,68 @@ describe.skipIf(!canRunRedis())("redis: an outage", () => {
         await locks.mutex("key", { ttlMs: 1_000 }).run(() => {}, { waitMs: 2_000 });
       return true;
     });
+  });
+
+  /**
+   * The interleaving: a master is deposed and follows another one, or a replica is cut off, and does not know which claims there are by now.
+   * A client that is connected to it asks for one of them, and nothing would have to be written. What such a server knows must not end
+   * a lease, nor tell that one goes on or that a lock is taken.
+   */
+  test("by the role of a replica is told also where nothing is to be written", async () => {
+    const { client, end } = await standaloneClients["ioredis 5"]!(server);
+    const store = redisStore(client);
+    onTestFinished(async () => {
+      await store.close();
+      end();
+    });
+    const held = claimRequest("held", { key: "held", ttlMs: 60_000 });
+    const other = claimRequest("other", { key: "held", wait: false });
+    const elsewhere = claimRequest("elsewhere", { key: "elsewhere" });
+    const agreed = { fence: 1n, acquiredAtMs: 1 };
+    const questions: readonly (() => Promise<unknown>)[] = [
+      () => store.renew([elsewhere]),
+      () => store.release([elsewhere]),
+      () => store.renew([other]),
+      () => store.release([other]),
+      () => store.renew([{ ...held, token: "former" }]),
+      () => store.release([{ ...held, token: "former" }]),
+      () => store.release([elsewhere, other]),
+      () => store.renew([{ ...held, ttlMs: 10 }]),
+      () => store.renew([{ key: held.key, id: held.id, ttlMs: 10 }]),
+      () => store.acquire(other),
+      () => store.confirm(elsewhere, 1n, agreed),
+      () => store.confirm(other, 1n, agreed),
+    ];
+    await store.acquire(held);
+    const answers: unknown[] = [];
+    for (const ask of questions) answers.push(await ask());
+    expect(answers.slice(0, 7)).toEqual([
+      [{ state: "gone" }],
+      [false],
+      [{ state: "gone" }],
+      [false],
+      [{ state: "gone", takenOverBy: "" }],
+      [false],
+      [false, false],
+    ]);
+    expect(answers.slice(7)).toMatchObject([
+      [{ state: "held" }],
+      [{ state: "held" }],
+      { state: "refused" },
+      false,
+      false,
+    ]);
+
+    await server.command("REPLICAOF", host, 1);
+    const told = (answer: Promise<unknown>) => answer.catch((error: { code: string }) => error.code);
+    const each: unknown[] = [];
+    for (const ask of questions) each.push(await told(ask()));
+    const atOnce = await Promise.all(questions.map((ask) => told(ask())));
+    await server.command("REPLICAOF", "NO", "ONE");
+
+    const outages = questions.map(() => "STORE_UNAVAILABLE");
+    expect(each).toEqual(outages);
+    expect(atOnce).toEqual(outages);
   });
 
   test("that began before the store was opened passes as well", async () => {
