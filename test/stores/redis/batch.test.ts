@@ -186,4 +186,25 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
     const after = await store.look({ prefix: "", limit: 10, maxClaims: 0 });
     expect(after.keys.map(({ key }) => key)).toEqual([first.key]);
   });
+
+  /** Keys and names travel in one text, with their lengths in bytes in another, which are a format of the server's. */
+  test.each([1, 400])("is cut apart by bytes, whatever %d keys and ids are made of", async (count) => {
+    const { store } = await open();
+    const texts = ["c0", "c5c7", "<d", "7", "-1", "%d", "é", "漢字", "😀".repeat(127), "x".repeat(508)];
+    const requests = Array.from({ length: count }, (_, nth) => {
+      const text = texts[nth % texts.length]!;
+      const name = [...text].slice(0, 20).join("");
+      const own = { key: `${nth}${text}`, token: `${nth}${name}`, wait: false, ttlMs: 60_000 };
+      return claimRequest(`${name}${nth}`, own);
+    });
+    const acquired = await Promise.all(requests.map((request) => store.acquire(request)));
+    expect(new Set(acquired.map(({ state }) => state))).toEqual(new Set(["held"]));
+    for (const { key, id } of requests) {
+      const { keys } = await store.look({ key, maxClaims: 1 });
+      expect(keys[0]?.held.map((claim) => claim.id)).toEqual([id]);
+    }
+    const others = requests.map((request) => ({ ...request, token: `${request.token}x` }));
+    expect(new Set(await store.release(others))).toEqual(new Set([false]));
+    expect(new Set(await store.release(requests))).toEqual(new Set([true]));
+  });
 });
