@@ -12,7 +12,7 @@ import {
   type TryOptions,
 } from "./options.ts";
 import type { KeyStatus } from "./store.ts";
-import { checkInteger } from "./validation.ts";
+import { bounds, checkInteger } from "./validation.ts";
 
 /** What a `tryRun` came to. */
 export type TryRunResult<T> =
@@ -140,7 +140,9 @@ export class KeyLock implements Lock, Semaphore {
     if (heartbeat.closing) throw closedError(this.key);
     checkAcquireOptions(options);
     options.signal?.throwIfAborted();
-    if (options.permits !== undefined) checkInteger("permits", options.permits, 1, this.limit);
+    if (options.permits !== undefined) {
+      checkInteger("permits", options.permits, 1, Math.min(this.limit, bounds.maxPermits));
+    }
     const settings = this.#settings;
     const request = new NewRequest(this, heartbeat, settings, options, waitMs > 0);
     return new LiveClaim(heartbeat, settings, request, options.id !== undefined);

@@ -127,6 +127,14 @@ describe("options: what is out of range is refused by name, and the store hears 
     expect(scene.locks.stats()).toMatchObject({ held: 0, waiting: 0, granted: 0 });
   });
 
+  test("permits of a reader, of which there is no limit", async () => {
+    const scene = new Scene();
+    const { read } = scene.locks.rwLock("k");
+    const options = untyped({ permits: 1_000_000_001 });
+    expectRefused(await failureOf(() => read.acquire(options)), ["permits", "1 to 1000000000"]);
+    expect(scene.calls).toEqual([]);
+  });
+
   test.each(badClients)("of a client: %o", async (options, words) => {
     expectRefused(await failureOf(() => createLocks(memoryStore(), options)), words);
   });
