@@ -33,8 +33,13 @@ export interface PostgresNotification {
 interface PostgresPool extends QueryPort {
   readonly totalCount: number;
   readonly options?: { readonly max?: number | null; readonly pipeline?: boolean };
-  connect(): Promise<PostgresListener & PooledConnection>;
+  readonly waitingCount?: number;
+  connect(
+    callback: (error: Error | undefined, connection: PoolConnection | undefined) => void,
+  ): Promise<PoolConnection | undefined> | undefined;
 }
+
+type PoolConnection = PostgresListener & PooledConnection;
 
 /** Opens a session that listens. Its `end` is called when it is of no more use. */
 export type OpenListener = () => Promise<PostgresListener>;
@@ -56,7 +61,7 @@ export function poolListener(client: PostgresClient): OpenListener | undefined {
     );
   }
   return async () => {
-    const connection = await client.connect();
+    const connection = await connectionOf(client, ignore);
     return {
       query: (text) => connection.query(text),
       on: (event: string, listener: (...args: never[]) => void) => connection.on(event as "end", listener),
@@ -66,6 +71,31 @@ export function poolListener(client: PostgresClient): OpenListener | undefined {
     };
   };
 }
+
+/**
+ * A connection of the pool, whose errors are listened for.
+ *
+ * The pool stops listening when it calls back, and promises it resolves are heard only when the present event is over. (1) A
+ * server that is being stopped ends a session that has just begun. (2) This process reads both pieces of news at once. (3) The
+ * connection emits an error that nobody listens for, which ends the process. So its callback is used.
+ */
+function connectionOf(pool: PostgresPool, onError: () => void): Promise<PoolConnection> {
+  return new Promise((resolve, reject) => {
+    const handOver = (connection: PoolConnection | undefined) => {
+      if (connection === undefined) return;
+      connection.on("error", onError);
+      resolve(connection);
+    };
+    const promised = pool.connect((error, connection) => {
+      if (connection === undefined) reject(error);
+      else handOver(connection);
+    });
+    // What is only like a pool of pg may know no callbacks.
+    promised?.then(handOver, reject);
+  });
+}
+
+function ignore(): void {}
 
 /** Whether the user has closed it for good. */
 export function isEnded(client: PostgresClient): boolean {
@@ -99,7 +129,13 @@ function namedSender(client: PostgresClient, clock: Clock): Send {
   const plainly: Send = ({ text, values }) => client.query(text, values);
   if (!takesNames(client)) return plainly;
   const over: Over = isPipelined(client)
-    ? pipelineOf(() => client.connect(), clock)
+    ? pipelineOf(
+        {
+          connect: (onError) => connectionOf(client, onError),
+          isWanted: () => (client.waitingCount ?? 0) > 0,
+        },
+        clock,
+      )
     : (query) => query(client);
   let usesNames = true;
   return async (statement) => {

@@ -11,7 +11,6 @@ import type { Statement } from "./statements.ts";
 /** A connection that is taken out of a pool of pg. */
 export interface PooledConnection extends QueryPort {
   readonly pipeline?: boolean;
-  on(event: "error", listener: (error: Error) => void): unknown;
   removeListener(event: "error", listener: (error: Error) => void): unknown;
   release(destroy?: boolean): void;
 }
@@ -22,6 +21,9 @@ const MOST_UNDER_WAY = 2;
 /** After so long without an answer something holds up the connection, and others are not to wait behind that. */
 const HELD_UP_MS = 50;
 
+/** So long a connection is kept, so that the pool gets to replace those that have become too old for it. */
+const KEPT_MS = 1_000;
+
 export type Over = (query: (connection: QueryPort) => Promise<PostgresResult>) => Promise<PostgresResult>;
 
 /** Whatever of pg takes statements: a pool, a client, or a connection of a pool. */
@@ -30,19 +32,29 @@ export interface QueryPort {
   query(statement: Statement): Promise<PostgresResult>;
 }
 
+/** Where connections come from. */
+export interface ConnectionSource {
+  /** Listens for errors of the connection from the moment when it is there. */
+  connect(onError: () => void): Promise<PooledConnection>;
+  /** Whether somebody waits for a connection. */
+  isWanted(): boolean;
+}
+
 /** Makes queries over the connection that is in use, or over another one where that has enough to do. */
-export function pipelineOf(connect: () => Promise<PooledConnection>, clock: Clock): Over {
+export function pipelineOf(source: ConnectionSource, clock: Clock): Over {
   let session: Session | undefined;
   return (query) => {
     // The one before gives its connection back when it has all its answers.
-    if (!session?.hasRoom()) session = new Session(connect(), clock);
+    if (!session?.hasRoom()) session = new Session(source, clock);
     return session.send(query);
   };
 }
 
 /** A connection from its first request until none is under way any more. Then it goes back to the pool. */
 class Session {
+  readonly #source: ConnectionSource;
   readonly #clock: Clock;
+  readonly #sinceMs: number;
   readonly #opening: Promise<PooledConnection>;
   #connection: PooledConnection | undefined;
   #underWay = 0;
@@ -50,18 +62,24 @@ class Session {
   #takesMore = true;
   #isBroken = false;
 
-  constructor(opening: Promise<PooledConnection>, clock: Clock) {
+  constructor(source: ConnectionSource, clock: Clock) {
+    this.#source = source;
     this.#clock = clock;
-    this.#heardMs = clock.monotonicMs();
-    this.#opening = this.#open(opening);
+    this.#sinceMs = clock.monotonicMs();
+    this.#heardMs = this.#sinceMs;
+    this.#opening = this.#open();
   }
 
+  /**
+   * While there is always one more to send, a connection would never be given back. (1) The pool has no other one. (2) A query of
+   * the application waits for it, or a look or a sweep of this store. (3) It waits for as long as there are locks to take.
+   * So nothing more is sent over a connection that somebody waits for.
+   */
   hasRoom(): boolean {
-    return (
-      this.#takesMore &&
-      this.#underWay < MOST_UNDER_WAY &&
-      this.#clock.monotonicMs() - this.#heardMs < HELD_UP_MS
-    );
+    if (!this.#takesMore || this.#underWay >= MOST_UNDER_WAY) return false;
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs - this.#heardMs >= HELD_UP_MS || nowMs - this.#sinceMs >= KEPT_MS) return false;
+    return this.#connection === undefined || !this.#source.isWanted();
   }
 
   async send(query: (connection: PooledConnection) => Promise<PostgresResult>): Promise<PostgresResult> {
@@ -79,10 +97,9 @@ class Session {
     }
   }
 
-  async #open(opening: Promise<PooledConnection>): Promise<PooledConnection> {
-    const connection = await opening;
+  async #open(): Promise<PooledConnection> {
     // What is under way over it fails by itself. But an error that nobody listens for ends the process.
-    connection.on("error", this.#breakOff);
+    const connection = await this.#source.connect(this.#breakOff);
     // A pg that is too old for the option makes one query after the other.
     if (connection.pipeline !== true) this.#takesMore = false;
     this.#connection = connection;

@@ -1,4 +1,5 @@
 /** The one connection that listens: when it is there, when it is not, and that it comes back. */
+import type { Socket } from "node:net";
 import { createLocks } from "holdfast";
 import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { ManualClock } from "holdfast/testing";
@@ -131,6 +132,19 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     proxy.decide(silence);
     await driver.close?.();
     proxy.cut();
+  });
+
+  test("a connection that is lost as soon as it is there fails whoever wants to listen, and nothing else", async () => {
+    const pool = poolOf("lost-at-once");
+    const driver = await newDriver(pool);
+    onTestFinished(() => driver.close?.());
+    // Before anything that awaits the connection goes on.
+    pool.once("acquire", (connection) => {
+      const { stream } = (connection as unknown as { connection: { stream: Socket } }).connection;
+      process.nextTick(() => stream.destroy(new Error("reset")));
+    });
+    await expect(driver.listen?.("owner", () => {})).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await driver.listen?.("owner", () => {});
   });
 
   test("nothing is left of a store that was closed, also before it was ready", async () => {

@@ -9,11 +9,13 @@ import { tableNames } from "../../../src/stores/postgres/table.ts";
 export interface NewDriverOptions {
   readonly table?: string;
   readonly clock?: Clock;
+  /** Whether a connection of a pool listens. Default true. */
+  readonly listens?: boolean;
 }
 
 export async function newDriver(client: PostgresClient, options: NewDriverOptions = {}): Promise<CasDriver> {
-  const { table = "holdfast_locks", clock = systemClock } = options;
-  const openListener = poolListener(client);
+  const { table = "holdfast_locks", clock = systemClock, listens = true } = options;
+  const openListener = listens ? poolListener(client) : undefined;
   const names = tableNames(table);
   const driver = postgresDriver({ client, names, autoMigrate: true, openListener, clock });
   await driver.prepare?.();

@@ -1,4 +1,5 @@
 /** Several requests at a time over one connection, where the pool's connections can. */
+import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "holdfast";
 import { migratePostgres, type PostgresClient, postgresStore } from "holdfast/postgres";
@@ -199,6 +200,71 @@ describe.skipIf(!canRunPostgres())("postgres: pipelines", () => {
     await expect(driver.swap(anyTime([changeOf("cut", version, "z")]))).resolves.toMatchObject({
       results: [{ state: "swapped" }],
     });
+  });
+
+  /** Two requests one right after the other all the time, each half a round trip after the other one, until told to stop. */
+  async function endless(pool: Pool) {
+    pool.on("connect", (connection) => {
+      const query = connection.query.bind(connection) as unknown as (...args: unknown[]) => unknown;
+      connection.query = ((...args: unknown[]) => {
+        const result = query(...args);
+        // As from a server that is far away.
+        return result instanceof Promise ? result.finally(() => sleep(10)) : result;
+      }) as typeof connection.query;
+    });
+    const driver = await newDriver(pool, { listens: false });
+    onTestFinished(() => driver.close?.());
+    let goesOn = true;
+    const loop = async (afterMs: number) => {
+      await sleep(afterMs);
+      while (goesOn) await driver.swap(anyTime([changeOf("endless", undefined, undefined)]));
+    };
+    const loops = Promise.all([loop(0), loop(5)]);
+    await sleep(50);
+    return async () => {
+      goesOn = false;
+      await loops;
+    };
+  }
+
+  test("whoever waits for the only connection gets it, however much there is to send", async () => {
+    const pool = poolOf({ max: 1 });
+    const stop = await endless(pool);
+    const first = await Promise.race([pool.query("select 1").then(() => "answered"), sleep(700, "waits")]);
+    await stop();
+    expect(first).toBe("answered");
+  });
+
+  test("the pool gets to replace a connection that is too old, however much there is to send", async () => {
+    const pool = poolOf({ maxLifetimeSeconds: 1 });
+    let removed = 0;
+    pool.on("remove", () => removed++);
+    const stop = await endless(pool);
+    await sleep(2_500);
+    const during = removed;
+    await stop();
+    expect(during).toBeGreaterThan(0);
+  });
+
+  test("a connection that is lost as soon as it is there fails what was asked for, and nothing else", async () => {
+    const pool = poolOf();
+    const driver = await newDriver(pool, { listens: false });
+    onTestFinished(() => driver.close?.());
+    for (const isNew of [true, false]) {
+      if (isNew) {
+        const idle = await pool.connect();
+        idle.release(true);
+      }
+      // Before anything that awaits the connection goes on.
+      pool.once("acquire", (connection) => {
+        const { stream } = (connection as unknown as { connection: { stream: Socket } }).connection;
+        process.nextTick(() => stream.destroy(new Error("reset")));
+      });
+      const lost = driver.swap(anyTime([changeOf("lost", undefined, undefined)]));
+      await expect(lost).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+      const next = driver.swap(anyTime([changeOf("lost", undefined, undefined)]));
+      await expect(next).resolves.toMatchObject({ results: [{ state: "same" }] });
+    }
   });
 
   test.skipIf(!canRunPgBouncer())("PgBouncer in transaction mode will do", async () => {
