@@ -1,5 +1,5 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
-import { type Clock, invalid } from "../../core/index.ts";
+import { type Clock, invalid, StoreUnavailableError } from "../../core/index.ts";
 import { sqlState } from "./errors.ts";
 import { type Over, type PooledConnection, pipelineOf, type QueryPort } from "./pipeline.ts";
 import type { Statement } from "./statements.ts";
@@ -126,7 +126,8 @@ export function sender(client: PostgresClient, clock: Clock): Send {
  * so do all others from then on.
  */
 function namedSender(client: PostgresClient, clock: Clock): Send {
-  const plainly: Send = ({ text, values }) => client.query(text, values);
+  const plainly: Send = async (statement) =>
+    replyTo(statement, await client.query(statement.text, statement.values));
   if (!takesNames(client)) return plainly;
   const over: Over = isPipelined(client)
     ? pipelineOf(
@@ -143,13 +144,31 @@ function namedSender(client: PostgresClient, clock: Clock): Send {
     // What takes long, as a list may, is not to hold up what is asked for all the time.
     if (name === undefined) return plainly(statement);
     try {
-      if (usesNames) return await over((connection) => connection.query(statement));
+      if (usesNames) {
+        return await over(async (connection) =>
+          replyTo(statement, await connection.query({ name, text, values })),
+        );
+      }
     } catch (error) {
       if (!NAME_TROUBLE.has(sqlState(error) ?? "")) throw error;
       usesNames = false;
     }
-    return over((connection) => connection.query(text, values));
+    return over(async (connection) => replyTo(statement, await connection.query(text, values)));
   };
+}
+
+/**
+ * Replies have no names: a client takes the next one for that to its oldest request. (1) Two requests are under way through
+ * PgBouncer 1.18, and sessions are ended or requests cancelled. (2) Somebody gets the reply to another one, even of another
+ * process. (3) A change is told as made that was not, and a claim is held that is nowhere. So each call says which it is, and its
+ * reply repeats that.
+ */
+function replyTo({ call }: Statement, result: PostgresResult): PostgresResult {
+  const row = result.rows?.[0] as { readonly call?: unknown } | undefined;
+  if (call === undefined || row === undefined || row.call === call) return result;
+  throw new StoreUnavailableError(
+    "The PostgreSQL client handed out the reply to another request. What became of this one is unknown.",
+  );
 }
 
 /** A name that the session does not have, and one that it has already. */

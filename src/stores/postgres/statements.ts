@@ -9,6 +9,8 @@ export interface Statement {
   readonly name?: string;
   readonly text: string;
   readonly values: string[];
+  /** What its first row has as `call`, so that the reply to another one is noticed. */
+  readonly call?: string;
 }
 
 /** The clock at the moment it is asked for. `now()` would be that of the beginning of the transaction. */
@@ -77,7 +79,8 @@ export function swapStatement(
   }
   return {
     name,
-    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as reply`,
+    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as reply, $7::text as call`,
+    call: version,
     values: [
       keys.join(LINE),
       expects.join(LINE),

@@ -50,7 +50,7 @@ export function tableNames(given: string): TableNames {
     table: `${before}${quoted(name)}`,
     swap,
     swapSignature: `${swap}(${SWAP_PARAMETERS.map(() => "text").join(",")})`,
-    swapStatement: `holdfast_${createHash("sha256").update(swap).digest("hex").slice(0, 32)}`,
+    swapStatement: `holdfast_${createHash("sha256").update(`${swap} with its call`).digest("hex").slice(0, 32)}`,
   };
 }
 

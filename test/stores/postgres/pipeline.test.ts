@@ -267,6 +267,39 @@ describe.skipIf(!canRunPostgres())("postgres: pipelines", () => {
     }
   });
 
+  test("replies that are mixed up are nobody's, and their connection is not used again", async () => {
+    const pool = poolOf();
+    let isMixing = false;
+    const results: Promise<unknown>[] = [];
+    pool.on("connect", (connection) => {
+      const query = connection.query.bind(connection) as unknown as (...args: unknown[]) => unknown;
+      connection.query = ((...args: unknown[]) => {
+        const result = query(...args);
+        if (!isMixing || !(result instanceof Promise)) return result;
+        const at = results.push(result) - 1;
+        // As PgBouncer 1.18 does.
+        return until("the other one", async () => results.length === 2).then(() => results[1 - at]);
+      }) as typeof connection.query;
+    });
+    const driver = await newDriver(pool, { listens: false });
+    onTestFinished(() => driver.close?.());
+    let removed = 0;
+    pool.on("remove", () => removed++);
+    await driver.swap(anyTime([changeOf("mixed", undefined, "x")]));
+    isMixing = true;
+    const both = [
+      driver.swap(anyTime([changeOf("mixed", undefined, "a conflict")])),
+      driver.swap(anyTime([changeOf("mixed-too", undefined, "made")])),
+    ];
+    const codes = both.map((swap) => expect(swap).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" }));
+    await Promise.all(codes);
+    isMixing = false;
+    await until("it is gone", async () => removed === 1);
+    await expect(driver.swap(anyTime([changeOf("mixed-again", undefined, "z")]))).resolves.toMatchObject({
+      results: [{ state: "swapped" }],
+    });
+  });
+
   test.skipIf(!canRunPgBouncer())("PgBouncer in transaction mode will do", async () => {
     const bouncer = await startPgBouncer(server, 2);
     onTestFinished(() => bouncer.stop());
