@@ -130,7 +130,7 @@ describe("options: what is out of range is refused by name, and the store hears 
   test("permits of a reader, of which there is no limit", async () => {
     const scene = new Scene();
     const { read } = scene.locks.rwLock("k");
-    const options = untyped({ permits: 1_000_000_001 });
+    const options = untyped<AcquireOptions>({ permits: 1_000_000_001 });
     expectRefused(await failureOf(() => read.acquire(options)), ["permits", "1 to 1000000000"]);
     expect(scene.calls).toEqual([]);
   });
