@@ -17,9 +17,10 @@ export const RECORD_VERSION = 1;
  */
 export function encodeRecord(record: LockRecord): string {
   const { held, queue } = record;
+  if (held.length === 0 && queue.length === 0) return idleText(RECORD_VERSION, record.fence);
   const heldText = held.length === 0 ? "" : listText(inOrder(held, byFence));
   const waitingText = queue.length === 0 ? "" : listText(inOrder(queue, byTurn));
-  return `{"v":${RECORD_VERSION},"fence":"${fenceText(record.fence)}","held":[${heldText}],"waiting":[${waitingText}]}`;
+  return `${headText(RECORD_VERSION, record.fence)}${heldText}],"waiting":[${waitingText}]}`;
 }
 
 /** Reads a record back. Rejects with `STORE_FAILURE` what it does not fully understand, rather than guess. */
@@ -65,37 +66,62 @@ function listText(claims: readonly RecordClaim[]): string {
   return text;
 }
 
-/** Records that are written together mostly have the same fence and times, and numbers of that size are slow to write. */
-function remembering<N extends number | bigint>(): (number: N) => string {
-  let last: N | undefined;
-  let text = "";
-  return (number) => {
-    if (number !== last) {
-      last = number;
-      text = number.toString();
+/**
+ * Records that are written together mostly have the same fence, times and owner, so what was last made of those is kept. Numbers of
+ * that size are slow to write, and each piece that a text is put together from costs as much again when it is sent.
+ */
+function remembering<A, B>(write: (a: A, b: B) => string): (a: A, b: B) => string {
+  let lastA: A | undefined;
+  let lastB: B | undefined;
+  let text: string | undefined;
+  return (a, b) => {
+    if (text === undefined || a !== lastA || b !== lastB) {
+      text = write(a, b);
+      lastA = a;
+      lastB = b;
     }
     return text;
   };
 }
 
-const fenceText = remembering<bigint>();
-const expiryText = remembering<number>();
-const acquiredText = remembering<number>();
+const headText = remembering(
+  (version: number, fence: bigint) => `{"v":${version},"fence":"${fence}","held":[`,
+);
+
+const idleText = remembering(
+  (version: number, fence: bigint) => `{"v":${version},"fence":"${fence}","held":[],"waiting":[]}`,
+);
+
+const lifeText = remembering(
+  (ttlMs: number, expiresAtMs: number) => `,"ttlMs":${ttlMs},"expiresAtMs":${expiresAtMs}`,
+);
+
+const keptText = remembering(
+  (ttlMs: number, keeper: string) => `,"ttlMs":${ttlMs},"keeper":${quoted(keeper)}`,
+);
+
+const ownerText = remembering((owner: string, info: string) => {
+  const text = owner === "" ? "" : `,"owner":${quoted(owner)}`;
+  return info === "" ? text : `${text},"info":${quoted(info)}`;
+});
+
+const grantText = remembering(
+  (fence: bigint, acquiredAtMs: number) => `,"fence":"${fence}","acquiredAtMs":${acquiredAtMs}`,
+);
 
 function claimText(claim: RecordClaim): string {
-  const { id, token, keeper, weight, limit, priority, owner, info, application, agreedBy } = claim;
-  let text = `{"id":${quoted(id)},"ttlMs":${claim.ttlMs}`;
-  text += keeper === "" ? `,"expiresAtMs":${expiryText(claim.expiresAtMs)}` : `,"keeper":${quoted(keeper)}`;
+  const { id, token, keeper, weight, limit, priority, ttlMs, application, agreedBy } = claim;
+  let text = `{"id":${quoted(id)}`;
+  text += keeper === "" ? lifeText(ttlMs, claim.expiresAtMs) : keptText(ttlMs, keeper);
   if (token !== id) text += `,"token":${quoted(token)}`;
   if (weight !== 1) text += `,"weight":${weight}`;
   // 0 stands for no limit.
   if (limit !== 1) text += `,"limit":${limit === UNLIMITED ? 0 : limit}`;
   if (priority !== 0) text += `,"priority":${priority}`;
-  if (owner !== "") text += `,"owner":${quoted(owner)}`;
-  if (info !== "") text += `,"info":${quoted(info)}`;
+  text += ownerText(claim.owner, claim.info);
   if (application !== "") text += `,"application":${quoted(application)}`;
   if (claim.fence !== 0n) {
-    text += `,"fence":"${fenceText(claim.fence)}","acquiredAtMs":${acquiredText(claim.acquiredAtMs)}`;
+    text += grantText(claim.fence, claim.acquiredAtMs);
     if (agreedBy !== "") text += `,"agreedBy":${quoted(agreedBy)}`;
     if (claim.promisedUntilMs !== 0) {
       // Times mean nothing to others where there is a keeper: only that there is such a caller does.
@@ -105,11 +131,17 @@ function claimText(claim: RecordClaim): string {
   return `${text}}`;
 }
 
-/** What JSON writes as it is: ids, tokens and owners are mostly that. */
-const PLAIN = /^[ !#-[\]-~]*$/;
-
 function quoted(text: string): string {
-  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
+  return isPlain(text) ? `"${text}"` : JSON.stringify(text);
+}
+
+/** Whether JSON writes it as it is: ids, tokens and owners are mostly such. A regular expression takes longer to ask. */
+function isPlain(text: string): boolean {
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    if (code < 0x20 || code > 0x7e || code === 0x22 || code === 0x5c) return false;
+  }
+  return true;
 }
 
 type Fields = Record<string, unknown>;

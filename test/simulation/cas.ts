@@ -13,6 +13,7 @@ import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { decodeRecord } from "../../src/core/record-format.ts";
 import { describe } from "../../src/core/record-view.ts";
 import { type Backend, MAX_WAITERS } from "./server.ts";
+import { Unflushed } from "./unflushed.ts";
 import type { Machine, World } from "./world.ts";
 
 /** More than the longest flight and the largest step of the server's clock together. */
@@ -24,12 +25,14 @@ export interface CasBackend extends Backend {
   storeOf(client: Machine): Store;
 }
 
-/** Keeps everything when it is restarted, but may come back with a clock that is behind. */
+/** Keeps all that it has to keep when it is restarted, but may come back with a clock that is behind. */
 export function casBackend(world: World, server: Machine, drift: number): CasBackend {
   const { random } = world;
   let stepMs = 0;
   const nowMs = () => server.clock.wallMs() + stepMs;
   const database = new MapDatabase(nowMs);
+  const unflushed = new Unflushed(database);
+  const near = unflushed.over(mapDriver(database));
   const pushes = random.chance(0.5);
   const flightMs = random.pick([60, 200, 1_000]);
   const options = {
@@ -49,11 +52,13 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
 
   return {
     name: `cas (${pushes ? "pushes" : "polls"}, flights of ${flightMs} ms)`,
-    store: open(mapDriver(database), server),
-    storeOf: (client) => open(distantDriver(world, client, server, mapDriver(database), pushes), client),
+    store: open(near, server),
+    storeOf: (client) => open(distantDriver(world, client, server, near, pushes), client),
     onGrant: () => () => {},
     all: async () => [...database.rows].map(([key, row]) => show(key, row, nowMs())),
     restart() {
+      const lost = unflushed.crash(random);
+      if (lost > 0) world.say(() => `--- ${lost} releases are lost`);
       if (random.chance(0.5)) stepMs -= random.between(0, (MAX_STEP_MS + stepMs) / 2);
     },
   };

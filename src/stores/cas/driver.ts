@@ -11,7 +11,7 @@ import type { Durability } from "../../core/index.ts";
  * Tells one content of a key from every other. Never used twice for a key, also not after its record was removed and
  * made anew: somebody may still hold the old one, and would overwrite what they have not seen.
  */
-export type Version = bigint | string;
+export type Version = bigint | number | string;
 
 /** A record as the database has it. */
 export interface StoredRecord {
@@ -53,6 +53,12 @@ export interface Change {
   readonly dropped: readonly string[];
   /** To be passed on if the change is made, together with it or afterwards. */
   readonly wakes: readonly Wake[];
+  /**
+   * Present where the change does no more than give claims back: when the last of what it takes away would have ended by itself,
+   * by the server's clock. If the change were lost after it was confirmed, the key would be taken until then, and nothing worse
+   * would follow. So a driver may confirm it before it is on the disk.
+   */
+  readonly endsAnywayMs?: number | undefined;
   /** What the change takes for granted of keepers, where the driver has some. */
   readonly keepers?: AssumedKeepers;
 }
@@ -172,7 +178,7 @@ export interface CasDriver {
   readonly checksTime: boolean;
   /**
    * Whether many keys at once are worth two requests instead of one, because it can work on the first while this process
-   * does on the second, and a request costs little. Default false.
+   * does on the second, and a request costs little. Asked each time, so it may change. Default false.
    */
   readonly worksInHalves?: boolean;
   /**

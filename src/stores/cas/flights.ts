@@ -12,40 +12,32 @@ import { HoldfastError, type LockRecord, type Timer } from "../../core/index.ts"
 import type { ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
 import { triedInVain, unanswered } from "./errors.ts";
 import type { FlightOptions } from "./flight-options.ts";
-import { Lane } from "./lane.ts";
-import { type Answer, type Asked, type Combined, combine, type Operation, shortened } from "./operation.ts";
-import { type Known, knownFrom, RecordCache } from "./record-cache.ts";
+import { absent, Known, knownFrom } from "./known.ts";
+import type { Lane } from "./lane.ts";
+import { Lanes } from "./lanes.ts";
+import { type Answer, type Asked, combine, isGivingBack, Operation, shortened, turnOf } from "./operation.ts";
+import { Passenger, sorted } from "./passenger.ts";
 import { lateness, type TimeBounds, withStamp } from "./server-time.ts";
 
 /** From so many lanes on, two flights are made of them where the driver works in halves. */
 const FIRST_HALVED = 32;
 
-/** One lane's part of a flight. */
-interface Passenger {
-  readonly lane: Lane;
-  readonly operations: readonly Operation[];
-  readonly combined: Combined;
-  /** Whether nothing was known of the key. Then a conflict is no news of other processes. */
-  readonly isGuess: boolean;
-}
-
 export class Flights {
   readonly #options: FlightOptions;
-  readonly #lanes = new Map<string, Lane>();
-  readonly #cache: RecordCache;
-  #forgetFrom: number;
+  readonly #lanes: Lanes;
   #ready: Lane[] = [];
   #underWay = 0;
   #aside = 0;
   #isBoarding = false;
+  /** Whether lanes were ready when the latest flight left, and had to stay. */
+  #isAnyLeft = false;
   #closed: HoldfastError | undefined;
   readonly #landed: (() => void)[] = [];
   readonly #timers = new Set<Timer>();
 
   constructor(options: FlightOptions) {
     this.#options = options;
-    this.#cache = new RecordCache(options.cachedKeys);
-    this.#forgetFrom = options.cachedKeys;
+    this.#lanes = new Lanes(options.cachedKeys);
   }
 
   /** Resolves to the answer, or to what is made of it. */
@@ -56,8 +48,8 @@ export class Flights {
         return;
       }
       const answer = made === undefined ? (resolve as Operation["resolve"]) : (a: Answer) => resolve(made(a));
-      const lane = this.#laneOf(key);
-      lane.add({ asked, sinceMs: undefined, resolve: answer, reject });
+      const lane = this.#lanes.of(key);
+      lane.add(new Operation(asked, answer, reject));
       this.#board(lane);
     });
   }
@@ -84,28 +76,11 @@ export class Flights {
     for (const lane of this.#lanes.values()) lane.rejectPending(this.#closed);
     if (this.#underWay + this.#aside > 0) await new Promise<void>((resolve) => this.#landed.push(resolve));
     this.#lanes.clear();
-    this.#cache.clear();
   }
 
   /** What was last known of a key. */
   recordOf(key: string): LockRecord | undefined {
-    return this.#cache.peek(key)?.record;
-  }
-
-  #laneOf(key: string): Lane {
-    const known = this.#lanes.get(key);
-    if (known !== undefined) return known;
-    // Before the new one is there, which has nothing to do yet.
-    if (this.#lanes.size >= this.#forgetFrom) this.#forgetLanes();
-    const lane = new Lane(key);
-    this.#lanes.set(key, lane);
-    return lane;
-  }
-
-  /** A lane without anything to do is kept for its pace; that is worth no more than what is known of its key. */
-  #forgetLanes(): void {
-    for (const [key, lane] of this.#lanes) if (!lane.isActive) this.#lanes.delete(key);
-    this.#forgetFrom = Math.max(this.#options.cachedKeys, 2 * this.#lanes.size);
+    return this.#lanes.peek(key)?.known?.record;
   }
 
   /** Lets a lane take the next flight, or the one after its pause. */
@@ -141,41 +116,52 @@ export class Flights {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
       const isHalved = driver.worksInHalves && this.#underWay === 0 && this.#ready.length >= FIRST_HALVED;
-      const seats = isHalved ? Math.min(maxChanges, Math.ceil(this.#ready.length / 2)) : maxChanges;
+      const seats = isHalved ? this.#half() : maxChanges;
       if (bounds === undefined) void this.#read(this.#ready.splice(0, seats));
       else void this.#swap(this.#passengers(bounds, seats), bounds, nowMs);
     }
+    this.#isAnyLeft = this.#ready.length > 0;
+  }
+
+  /**
+   * How many lanes the first of two flights takes. What only gives claims back flies by itself, as it need not wait for the disk; and
+   * where the driver has an order, neighbours fly together.
+   */
+  #half(): number {
+    const { driver, maxChanges } = this.#options;
+    const { compareKeys } = driver;
+    const half = Math.ceil(this.#ready.length / 2);
+    // Whoever had to stay goes first. Sorted behind others each time, it might never go.
+    if (this.#isAnyLeft || half > maxChanges) return Math.min(half, maxChanges);
+    const giving: Lane[] = [];
+    const others: Lane[] = [];
+    for (const lane of this.#ready) (lane.pending.every(isGivingBack) ? giving : others).push(lane);
+    if (compareKeys !== undefined) {
+      for (const lanes of [giving, others]) lanes.sort((a, b) => compareKeys(a.key, b.key));
+    }
+    this.#ready = [...giving, ...others];
+    return Math.min(giving.length, others.length) < half / 2 ? half : Math.min(giving.length, maxChanges);
   }
 
   #passengers(bounds: TimeBounds, seats: number): Passenger[] {
     const { combine: options, maxBatchBytes, driver } = this.#options;
     const passengers: Passenger[] = [];
-    const stamped = withStamp(bounds);
+    const turn = turnOf(withStamp(bounds));
     let bytes = 0;
     let taken = 0;
     while (taken < this.#ready.length && passengers.length < seats && bytes < maxBatchBytes) {
       const lane = this.#ready[taken++] as Lane;
       const operations = lane.takeOff();
-      const { known, isGuess } = this.#knownOf(lane);
-      const combined = combine(lane.key, known, operations, stamped, options);
+      const known = lane.takeKnown();
+      // A key of which nothing is known is guessed to be absent.
+      const combined = combine(lane.key, known ?? absent(), operations, turn, options);
       bytes += combined.change.text?.length ?? 0;
-      passengers.push({ lane, operations, combined, isGuess });
+      passengers.push(new Passenger(lane, operations, combined, known === undefined));
     }
     this.#ready.splice(0, taken);
     // Answers come in the same order, so what follows upon them is in order already.
     const { compareKeys } = driver;
     return compareKeys === undefined ? passengers : sorted(passengers, compareKeys);
-  }
-
-  /**
-   * What a conflict has brought along stays with the lane that needs it. In the cache it might be replaced before its turn
-   * comes, by what others of the same flight have brought along: then no two keys would ever get on.
-   */
-  #knownOf(lane: Lane): { known: Known; isGuess: boolean } {
-    const { known } = lane;
-    if (known === undefined) return this.#cache.take(lane.key);
-    lane.known = undefined;
-    return { known, isGuess: false };
   }
 
   /** The first flight of all, and after a long silence: what time is it, and what do the records say. */
@@ -277,10 +263,14 @@ export class Flights {
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
     let index = 0;
+    let leavesIdle = false;
     for (const passenger of passengers) {
+      const result = reply.results[index++];
       passenger.lane.land();
-      this.#conclude(passenger, reply.results[index++], lateMs, sentMs, nowMs);
+      this.#conclude(passenger, result, lateMs, sentMs, nowMs);
+      if (result?.state === "swapped" && passenger.combined.change.idle) leavesIdle = true;
     }
+    if (leavesIdle) this.#options.onIdle();
   }
 
   #conclude(
@@ -297,7 +287,6 @@ export class Flights {
       case "swapped":
         lane.won(nowMs, tookMs, random());
         this.#confirm(passenger, result.version, lateMs, sentMs);
-        if (combined.change.idle) this.#options.onIdle();
         return;
       case "same":
         this.#confirm(passenger, combined.change.expected, lateMs, sentMs);
@@ -323,13 +312,14 @@ export class Flights {
   }
 
   /** What was computed from the guess is true: the server has, or now has, what the guess said. */
-  #confirm({ lane, combined }: Passenger, version: Known["version"], lateMs: number, sentMs: number): void {
-    const { outcomes, record, text } = combined;
-    const known: Known = { version, text, record };
-    this.#cache.put(lane.key, known);
+  #confirm(passenger: Passenger, version: Known["version"], lateMs: number, sentMs: number): void {
+    const { lane, operations, combined } = passenger;
+    const { record, text } = combined;
+    lane.known = new Known(version, text, record);
     const { keeping } = this.#options.combine;
     keeping?.confirm(lane.key, record);
-    for (const { operation, answer, keeper, error } of outcomes) {
+    for (const operation of operations) {
+      const { answer, keeper, error } = operation;
       if (error !== undefined) {
         operation.reject(error);
         continue;
@@ -377,16 +367,4 @@ export class Flights {
     timer.keepAlive(true);
     this.#timers.add(timer);
   }
-}
-
-/** Mostly they are already. Seeing that takes less than sorting what is sorted. */
-function sorted(passengers: Passenger[], compareKeys: (a: string, b: string) => number): Passenger[] {
-  let last: string | undefined;
-  for (const { lane } of passengers) {
-    if (last !== undefined && compareKeys(last, lane.key) > 0) {
-      return passengers.sort((a, b) => compareKeys(a.lane.key, b.lane.key));
-    }
-    last = lane.key;
-  }
-  return passengers;
 }

@@ -17,4 +17,5 @@ export type {
   Version,
   Wake,
 } from "./driver.ts";
+export { forgettableFromMs } from "./forgettable.ts";
 export { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";

@@ -9,8 +9,8 @@
  * makes its round trip in less than that gets in. From then on the queue in the record decides, and that is fair.
  */
 import type { Clock, HoldfastError } from "../../core/index.ts";
+import type { Known } from "./known.ts";
 import type { Operation } from "./operation.ts";
-import type { Known } from "./record-cache.ts";
 
 /** After so many losses in a row, the next attempt waits for up to a round trip. */
 const FREE_LOSSES = 2;
@@ -22,11 +22,17 @@ const REST_MS = 50;
 /** What is no gap: the time in which a caller goes on to its next call. */
 const BREATH_MS = 5;
 
+/** The one empty list of all lanes. It is never added to. */
+const nothing: Operation[] = [];
+const oneOperation: readonly (Operation | undefined)[] = [undefined];
+
 export class Lane {
   readonly key: string;
-  pending: Operation[] = [];
-  /** What the server has just said that it has, for the next attempt. */
+  pending = nothing;
+  /** What the key is as far as is known. */
   known: Known | undefined;
+  /** Whether it was asked for since lanes were last forgotten. */
+  wasUsed = false;
   inFlight = false;
   /** Whether it stands in line for a flight, or pauses before that. */
   isQueued = false;
@@ -51,18 +57,32 @@ export class Lane {
   }
 
   add(operation: Operation): void {
-    // To push onto an empty list makes room for seventeen.
-    if (this.pending.length === 0) this.pending = [operation];
-    else this.pending.push(operation);
+    if (this.pending !== nothing) {
+      this.pending.push(operation);
+      return;
+    }
+    // To push onto an empty list makes room for seventeen, and this is no literal for the reason that `Operation` has.
+    this.pending = oneOperation.slice() as Operation[];
+    this.pending[0] = operation;
   }
 
   /** Takes all that is pending along. */
   takeOff(): readonly Operation[] {
     const operations = this.pending;
-    this.pending = [];
+    this.pending = nothing;
     this.isQueued = false;
     this.inFlight = true;
     return operations;
+  }
+
+  /**
+   * Takes what is known out: whoever applies operations to it changes it, so it is either replaced by what came of that, or it is
+   * not known any more.
+   */
+  takeKnown(): Known | undefined {
+    const { known } = this;
+    this.known = undefined;
+    return known;
   }
 
   land(): void {
@@ -71,11 +91,12 @@ export class Lane {
 
   /** Puts operations back that came to nothing. They were asked for before all that has gathered since. */
   putBack(operations: readonly Operation[]): void {
-    this.pending = this.pending.length === 0 ? [...operations] : [...operations, ...this.pending];
+    if (operations.length > 0) this.pending = [...operations, ...this.pending];
   }
 
   rejectPending(error: HoldfastError): void {
-    for (const operation of this.pending.splice(0)) operation.reject(error);
+    for (const operation of this.pending) operation.reject(error);
+    this.pending = nothing;
     this.isQueued = false;
   }
 

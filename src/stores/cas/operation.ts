@@ -18,9 +18,9 @@ import {
   settle,
   type Turn,
 } from "../../core/index.ts";
-import type { Change, Wake } from "./driver.ts";
+import type { Change, Version, Wake } from "./driver.ts";
 import type { Keeping } from "./keeping.ts";
-import type { Known } from "./record-cache.ts";
+import { Known } from "./known.ts";
 import type { StampedBounds } from "./server-time.ts";
 
 export type Asked =
@@ -32,32 +32,73 @@ export type Asked =
 
 export type Answer = AcquireAnswer | RenewAnswer | boolean | undefined;
 
-/** One call that waits for its answer. */
-export interface Operation {
+/**
+ * One call that waits for its answer.
+ *
+ * This and what a change takes are classes, because V8 allocates a plain literal among the old objects once most of its kind live
+ * long: core/new-record.ts.
+ */
+export class Operation {
   readonly asked: Asked;
-  /** Since when it is tried, on this process's monotonic clock: known once an attempt has come to nothing. */
-  sinceMs: number | undefined;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: HoldfastError) => void;
-}
-
-/** What an operation came to, if the swap that it is part of comes about. */
-export interface Outcome {
-  readonly operation: Operation;
-  readonly answer: Answer;
+  /** Since when it is tried, on this process's monotonic clock: known once an attempt has come to nothing. */
+  sinceMs: number | undefined = undefined;
+  /** What it came to, if the swap that it is part of comes about. */
+  answer: Answer = undefined;
   /** What the claim hangs on, where the driver has keepers. */
-  readonly keeper?: string | undefined;
+  keeper: string | undefined = undefined;
   /** The record has no room for it. */
-  readonly error?: HoldfastError;
+  error: HoldfastError | undefined = undefined;
+
+  constructor(asked: Asked, resolve: (answer: Answer) => void, reject: (error: HoldfastError) => void) {
+    this.asked = asked;
+    this.resolve = resolve;
+    this.reject = reject;
+  }
 }
 
-/** Operations on one key, applied to what is known of it. */
-export interface Combined {
+/** Operations on one key, applied to what is known of it. Each operation has its answer. */
+export class Combined {
   readonly change: Change;
-  readonly outcomes: readonly Outcome[];
   /** What the key is afterwards, but for its version. */
   readonly record: LockRecord;
   readonly text: string | undefined;
+
+  constructor(change: Change, record: LockRecord, text: string | undefined) {
+    this.change = change;
+    this.record = record;
+    this.text = text;
+  }
+}
+
+class NewChange implements Change {
+  readonly key: string;
+  readonly expected: Version | undefined;
+  readonly text: string | undefined;
+  readonly idle: boolean;
+  readonly keepUntilMs: number;
+  readonly dropped: readonly string[];
+  readonly wakes: readonly Wake[];
+  endsAnywayMs: number | undefined = undefined;
+
+  constructor(
+    key: string,
+    known: Known,
+    text: string | undefined,
+    idle: boolean,
+    keepUntilMs: number,
+    dropped: readonly string[],
+    wakes: readonly Wake[],
+  ) {
+    this.key = key;
+    this.expected = known.version;
+    this.text = text === known.text ? undefined : text;
+    this.idle = idle;
+    this.keepUntilMs = keepUntilMs;
+    this.dropped = dropped;
+    this.wakes = wakes;
+  }
 }
 
 export interface CombineOptions {
@@ -71,23 +112,53 @@ export interface CombineOptions {
   isLocal(owner: string): boolean;
 }
 
+/** The circumstances of a flight, which all its changes share. */
+export interface FlightTurn extends Turn {
+  readonly granted: Grants;
+}
+
+export function turnOf({ lowMs, highMs, stamp }: StampedBounds): FlightTurn {
+  return { nowMs: highMs, expiredMs: lowMs, stamp, granted: new Grants() };
+}
+
+/** Those who were granted the key by one operation. A list that is emptied each time would each time make room anew. */
+class Grants {
+  readonly #claims: RecordClaim[] = [];
+  #count = 0;
+
+  push(claim: RecordClaim): void {
+    this.#claims[this.#count++] = claim;
+  }
+
+  /** Wakes all of them but the one whose caller is told by its answer, and begins anew. */
+  wake(answeredId: string | undefined, wakes: Wake[], isLocal: (owner: string) => boolean): Wake[] {
+    let all = wakes;
+    for (let nth = 0; nth < this.#count; nth++) {
+      const { id, owner, fence } = this.#claims[nth] as RecordClaim;
+      if (id === answeredId || owner === "" || isLocal(owner)) continue;
+      if (all === nobody) all = [];
+      all.push({ owner, id, fence });
+    }
+    this.#count = 0;
+    return all;
+  }
+}
+
 /** Applies operations to a known record, in the order asked. The record is used up. */
 export function combine(
   key: string,
   known: Known,
   operations: readonly Operation[],
-  bounds: StampedBounds,
+  turn: FlightTurn,
   options: CombineOptions,
 ): Combined {
-  const combined = applyAll(key, known, operations, bounds, options, Number.POSITIVE_INFINITY);
+  const combined = applyAll(key, known, operations, turn, options, Number.POSITIVE_INFINITY);
   if (isRoomFor(combined.change, known, options.maxRecordBytes)) return combined;
   // Once more from the beginning, and now every new claim is measured. It happens where a record is full.
-  const again: Known = {
-    ...known,
-    record: known.text === undefined ? emptyRecord() : decodeRecord(known.text, key),
-  };
+  const record = known.text === undefined ? emptyRecord() : decodeRecord(known.text, key);
+  const again = new Known(known.version, known.text, record);
   const room = options.maxRecordBytes - byteLength(known.text ?? "");
-  return applyAll(key, again, operations, bounds, options, room);
+  return applyAll(key, again, operations, turn, options, room);
 }
 
 /** Whoever has the most already may stay: only what makes a record larger is refused. */
@@ -101,49 +172,40 @@ function applyAll(
   key: string,
   known: Known,
   operations: readonly Operation[],
-  bounds: StampedBounds,
+  turn: FlightTurn,
   options: CombineOptions,
   roomBytes: number,
 ): Combined {
   const { record } = known;
-  const { lowMs, highMs, stamp } = bounds;
-  const kept = options.keeping?.begin(key, record, highMs);
-  const dropped = expiredClaims(record, lowMs);
-  const granted: RecordClaim[] = [];
-  const turn: Turn = { nowMs: highMs, expiredMs: lowMs, stamp, granted };
-  const wakes: Wake[] = [];
+  const kept = options.keeping?.begin(key, record, turn.nowMs);
+  const dropped = expiredClaims(record, turn.expiredMs);
+  const { fence } = record;
+  const endsAnywayMs = kept === undefined && operations.every(isGivingBack) ? lastEndMs(record) : undefined;
+  let wakes = nobody;
   let leftBytes = roomBytes;
-  const outcomes = operations.map((operation): Outcome => {
+  for (const operation of operations) {
     const { asked } = operation;
+    operation.error = undefined;
     if (leftBytes !== Number.POSITIVE_INFINITY && isNew(record, asked)) {
       leftBytes -= claimBytes(asked.request);
-      if (leftBytes < 0)
-        return { operation, answer: undefined, error: recordFull(key, options.maxRecordBytes) };
+      if (leftBytes < 0) {
+        operation.error = recordFull(key, options.maxRecordBytes);
+        continue;
+      }
     }
     const answer = apply(record, asked, options.maxWaiters, turn);
-    const answeredId = toldByAnswer(asked, answer);
-    for (const { id, owner, fence } of granted) {
-      if (id !== answeredId && owner !== "" && !options.isLocal(owner)) wakes.push({ owner, id, fence });
-    }
-    granted.length = 0;
-    return kept === undefined
-      ? { operation, answer }
-      : { operation, answer, keeper: kept.keep(asked, answer) };
-  });
+    wakes = turn.granted.wake(toldByAnswer(asked, answer), wakes, options.isLocal);
+    operation.answer = answer;
+    operation.keeper = kept?.keep(asked, answer);
+  }
   const idle = isIdle(record);
   const isNothing = idle && record.fence === 0n && known.text === undefined;
   const text = isNothing ? undefined : encodeRecord(record);
-  const change: Change = {
-    key,
-    expected: known.version,
-    text: text === known.text ? undefined : text,
-    idle,
-    keepUntilMs: lastUseMs(record, highMs) + options.keepIdleMs,
-    dropped,
-    wakes,
-  };
-  const whole = kept === undefined ? change : { ...change, keepers: kept.assumed() };
-  return { change: whole, outcomes, record, text };
+  const keepUntilMs = lastUseMs(record, turn) + options.keepIdleMs;
+  const change = new NewChange(key, known, text, idle, keepUntilMs, dropped, wakes);
+  // Whatever was granted has raised the fence.
+  if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;
+  return new Combined(kept === undefined ? change : { ...change, keepers: kept.assumed() }, record, text);
 }
 
 function isNew(record: LockRecord, asked: Asked): asked is Extract<Asked, { verb: "acquire" }> {
@@ -190,14 +252,15 @@ function toldByAnswer(asked: Asked, answer: Answer): string | undefined {
   return asked.verb === "renew" ? asked.ref.id : undefined;
 }
 
+/** Lists that are shared by all changes which have nothing to list. */
 const none: readonly string[] = [];
+const nobody: Wake[] = [];
 
-function expiredClaims(record: LockRecord, expiredMs: number): readonly string[] {
-  if (record.held.length + record.waiting.length === 0) return none;
-  const expired: string[] = [];
-  for (const claim of record.held) if (claim.expiresAtMs <= expiredMs) expired.push(claim.id);
-  for (const claim of record.waiting) if (claim.expiresAtMs <= expiredMs) expired.push(claim.id);
-  return expired;
+function expiredClaims({ held, waiting }: LockRecord, expiredMs: number): readonly string[] {
+  const isOver = (claim: RecordClaim | undefined) => claim !== undefined && claim.expiresAtMs <= expiredMs;
+  // The next to expire come first.
+  if (!isOver(held[0]) && !isOver(waiting[0])) return none;
+  return [...held.filter(isOver), ...waiting.filter(isOver)].map(({ id }) => id);
 }
 
 /** An answer whose time had already begun, by so much, when it was thought to begin. */
@@ -206,9 +269,20 @@ export function shortened(answer: Answer, byMs: number): Answer {
   return { ...answer, expiresInMs: answer.expiresInMs - byMs };
 }
 
+/** Whether it does no more than give a claim back. Not by force: whoever takes a claim away from somebody else wants to know that it is gone for good. */
+export function isGivingBack({ asked }: Operation): boolean {
+  return asked.verb === "release" && asked.ref.token !== undefined;
+}
+
 /** When nobody can have anything of the record any more but its fence, and the time that the fence stands for. */
-function lastUseMs(record: LockRecord, nowMs: number): number {
-  let lastMs = Math.max(nowMs, Math.ceil(Number(record.fence) / 1_000));
+function lastUseMs(record: LockRecord, turn: Turn): number {
+  const lastMs = Math.max(turn.nowMs, lastEndMs(record));
+  // A fence up to the stamp stands for a time that has come: what is left is slow to tell.
+  return record.fence > turn.stamp ? Math.max(lastMs, Math.ceil(Number(record.fence) / 1_000)) : lastMs;
+}
+
+function lastEndMs(record: LockRecord): number {
+  let lastMs = 0;
   for (const claim of record.held) lastMs = Math.max(lastMs, claim.expiresAtMs);
   for (const claim of record.waiting) lastMs = Math.max(lastMs, claim.expiresAtMs);
   return lastMs;
