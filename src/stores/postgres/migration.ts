@@ -86,7 +86,9 @@ function createTable({ table }: TableNames): string {
  *   turn comes, and the look at the other version is a statement of its own, which sees what was committed by then.
  *   That takes the isolation level "read committed", which the store checks at its first use.
  * - A batch that waits for a key until its time is over. The clock is read again at the end, and an error undoes it all.
- * - A connection for which commits do not wait for the disk. This transaction does all the same.
+ * - A connection for which commits do not wait for the disk. This transaction does all the same, unless `may_be_lost` says that it
+ *   only gives locks back: docs/decisions/0024-releases-that-a-crash-may-lose.md. Nor does that count where the transaction has
+ *   written something else before, as in one that somebody has begun: it might be a grant, or what an application wants to keep.
  */
 function createSwap({ table, swap }: TableNames): string {
   return `create or replace function ${swap}(
@@ -109,7 +111,9 @@ begin
   if now_ms < earliest::float8 or now_ms > latest::float8 then
     return json_build_object('now_ms', now_ms, 'untimely', true);
   end if;
-  if current_setting('synchronous_commit') = 'off' then
+  if may_be_lost <> '' and txid_current_if_assigned() is null then
+    perform set_config('synchronous_commit', 'off', true);
+  elsif current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
   if update_count <> '0' then

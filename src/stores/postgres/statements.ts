@@ -1,6 +1,6 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
 import { bounds } from "../../core/index.ts";
-import type { SwapBatch } from "../cas/index.ts";
+import { forgettableFromMs, type SwapBatch } from "../cas/index.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
 
@@ -79,7 +79,7 @@ export function swapStatement(
   }
   return {
     name,
-    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as reply, $7::text as call`,
+    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as reply, $7::text as call`,
     call: version,
     values: [
       keys.join(LINE),
@@ -94,6 +94,7 @@ export function swapStatement(
       wakes.map(({ number }) => number).join(LINE),
       wakes.map(({ channel }) => channel).join(LINE),
       wakes.map(({ payload }) => payload).join(LINE),
+      (forgettableFromMs(batch) ?? Number.POSITIVE_INFINITY) <= earliestMs ? "1" : "",
     ],
   };
 }

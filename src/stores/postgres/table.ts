@@ -32,6 +32,7 @@ export const SWAP_PARAMETERS = [
   "wake_numbers text",
   "wake_channels text",
   "wake_payloads text",
+  "may_be_lost text",
 ] as const;
 
 /** From `name` or `schema.name`. Without a schema, the `search_path` of the connection decides, as in any statement. */
@@ -44,7 +45,7 @@ export function tableNames(given: string): TableNames {
     );
   }
   const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swap = `${before}${quoted(`${name}_swap_v3`)}`;
+  const swap = `${before}${quoted(`${name}_swap_v4`)}`;
   return {
     given,
     table: `${before}${quoted(name)}`,

@@ -1,6 +1,6 @@
 /** What happens between transactions: the races that the comment of the function names. */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { CasDriver, Version } from "holdfast/cas";
+import type { CasDriver, Change, Version } from "holdfast/cas";
 import { Pool, type PoolClient } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
@@ -199,6 +199,43 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     await letGo(client, "commit");
     expect(rows).toEqual([{ synchronous_commit: "on" }]);
     expect((await lax.query("show synchronous_commit")).rows).toEqual([{ synchronous_commit: "off" }]);
+  });
+
+  test("a commit that only gives back what soon ends anyway does not wait, and together with anything else it does", async () => {
+    const nowMs = Date.now();
+    const soon = { endsAnywayMs: nowMs + 60_000 };
+    const late = { endsAnywayMs: nowMs + 60_001 };
+    const settingAfter = async (...ends: readonly Pick<Change, "endsAnywayMs">[]) => {
+      const client = await pool.connect();
+      await client.query("begin");
+      const inside = await newDriver(client);
+      const changes = ends.map((end, nth) => ({
+        ...changeOf(`given-back-${nth}`, undefined, "one"),
+        ...end,
+      }));
+      const { results } = await inside.swap({ ...anyTime(changes), earliestMs: nowMs });
+      expect(results.map(({ state }) => state)).toEqual(ends.map(() => "swapped"));
+      const { rows } = await client.query("show synchronous_commit");
+      await letGo(client, "rollback");
+      return rows[0].synchronous_commit;
+    };
+    expect(await settingAfter(soon, soon)).toBe("off");
+    expect(await settingAfter(soon, {})).toBe("on");
+    expect(await settingAfter(soon, late)).toBe("on");
+    const { rows } = await pool.query("show synchronous_commit");
+    expect(rows).toEqual([{ synchronous_commit: "on" }]);
+  });
+
+  test("a release does not keep a commit from waiting that has more to write", async () => {
+    const client = await pool.connect();
+    await client.query("begin");
+    const inside = await newDriver(client);
+    await inside.swap(anyTime([changeOf("granted-first", undefined, "one")]));
+    const givenBack = { ...changeOf("given-back-after", undefined, "one"), endsAnywayMs: Date.now() };
+    await inside.swap({ ...anyTime([givenBack]), earliestMs: Date.now() - 1_000 });
+    const { rows } = await client.query("show synchronous_commit");
+    await letGo(client, "rollback");
+    expect(rows).toEqual([{ synchronous_commit: "on" }]);
   });
 
   test("nobody is notified of what does not concern another process", async () => {
