@@ -18,6 +18,7 @@ const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
+const letters = "src/stores/file/letters.js";
 const standby = "src/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
@@ -298,14 +299,26 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: an idle record may be removed at once",
     file: operation,
-    find: "lastUseMs(record, highMs) + options.keepIdleMs",
-    replace: "idle ? lowMs - 1 : lastUseMs(record, highMs) + options.keepIdleMs",
+    find: "lastUseMs(record, turn) + options.keepIdleMs",
+    replace: "idle ? turn.expiredMs - 1 : lastUseMs(record, turn) + options.keepIdleMs",
   },
   {
     name: "cas: a record may be removed while a claim lives",
     file: operation,
     find: "  for (const claim of record.held) lastMs = Math.max(lastMs, claim.expiresAtMs);\n",
     replace: "",
+  },
+  {
+    name: "cas: a crash may lose a grant that a release has led to",
+    file: operation,
+    find: "if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;",
+    replace: "change.endsAnywayMs = endsAnywayMs;",
+  },
+  {
+    name: "cas: a crash may lose a release that would not end by itself",
+    file: operation,
+    find: "kept === undefined && operations.every",
+    replace: "operations.every",
   },
   {
     name: "cas: a life is counted from the earliest that the time can be",
@@ -369,11 +382,10 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
-    name: "cas: a record that a conflict brought along is kept only in the cache",
-    file: flights,
-    find: "      lane.known = knownFrom(current, lane.key);\n      this.#options.onRecord(lane.key, lane.known.record);",
-    replace:
-      "      const known = knownFrom(current, lane.key);\n      this.#cache.put(lane.key, known);\n      this.#options.onRecord(lane.key, known.record);",
+    name: "cas: a record that a conflict brought along is forgotten before the next attempt",
+    file: "src/stores/cas/lanes.ts",
+    find: "!lane.isActive && !lane.wasUsed",
+    replace: "!lane.wasUsed",
   },
   {
     name: "cas: a process does not end the claims that it keeps",
@@ -481,6 +493,78 @@ export const mutants: readonly Mutant[] = [
     name: "thread: a lease that is over is not dropped",
     file: claim,
     find: "      this.#kept?.drop();\n",
+    replace: "",
+  },
+  {
+    name: "cas: halves are made of whatever comes first",
+    file: flights,
+    find: "    this.#ready = [...giving, ...others];\n",
+    replace: "",
+  },
+  {
+    name: "cas: who had to stay is sorted behind others again",
+    file: flights,
+    find: "if (this.#isAnyLeft || half > maxChanges)",
+    replace: "if (half > maxChanges)",
+  },
+  {
+    name: "file: nothing is flushed before it is answered",
+    file: letters,
+    find: "      database.flush();\n",
+    replace: "",
+  },
+  {
+    name: "file: grants are answered before they are on the disk",
+    file: letters,
+    find: "forgettableFromMs = Number.POSITIVE_INFINITY",
+    replace: "forgettableFromMs = 0",
+  },
+  {
+    name: "file: a release does not wait, however far its lease's end is from the time on the disk",
+    file: letters,
+    find: "forgettableFromMs <= database.keptMs",
+    replace: "forgettableFromMs < Number.POSITIVE_INFINITY",
+  },
+  {
+    name: "file: a conflict is told before it is on the disk",
+    file: letters,
+    find: 'outcomes?.every((outcome) => typeof outcome === "number")',
+    replace: "outcomes !== undefined",
+  },
+  {
+    name: "file: what another process has committed is taken to be on the disk",
+    file: "src/stores/file/database.js",
+    find: "return this.#flushed === momentOf(this.#state);",
+    replace: 'return this.#flushed !== "";',
+  },
+  {
+    name: "file: after a failed flush all goes on",
+    file: letters,
+    find: "    post(failing(waiting, failure));\n    return false;",
+    replace: "    post(failing(waiting, failure));\n    return true;",
+  },
+  {
+    name: "file: a flush that failed is simply made again",
+    file: "src/stores/file/file-heads.js",
+    find: "  writeSync(descriptor, heads, 0, bytes, 0);\n",
+    replace: "",
+  },
+  {
+    name: "file: a commit that would undo another is made",
+    file: "src/stores/file/file-heads.js",
+    find: "next !== latest + 1",
+    replace: "next === 0",
+  },
+  {
+    name: "file: a commit that failed is simply made again",
+    file: letters,
+    find: "    database.mend();\n",
+    replace: "",
+  },
+  {
+    name: "file: what nobody waits for is never flushed",
+    file: "src/stores/file/disk-thread.js",
+    find: "  if (database?.isFlushed === false) flushSoon();\n",
     replace: "",
   },
 ];

@@ -6,17 +6,23 @@
  * - `ends`: one entry for each record, in order of the time at which to look whether it is still of use;
  * - `owners`: the socket through which each owner can be woken.
  *
- * Everything happens in write transactions, also what only reads: of all processes, one at a time has one, and when it
- * has it, all that came before is on the disk. So what is seen is never taken back, and no snapshot is ever left behind
- * by a process that was killed.
+ * Everything happens in write transactions, also what only reads: of all processes, one at a time has one. So no snapshot is ever
+ * left behind by a process that was killed.
+ *
+ * A commit puts its data on the disk, and all that was committed before it. That it counts itself is on the disk with the next
+ * one, or after flush(), by whichever process. Until then, a machine that loses power goes back to the commit before.
  */
-import { alignedTime, firstTime, readBoot, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
-import { encodeRow, endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
+import { closeSync, fdatasyncSync, openSync } from "node:fs";
+import { ChangeReader, countChanges } from "./change-format.js";
+import { alignedTime, readBoot, readMonotonicMs, timeOf } from "./disk-clock.js";
+import { codedError, failureOf } from "./failures.js";
+import { checkBase, flushAnew } from "./file-heads.js";
+import { arrive, hasClaimsAt, momentOf, readState, writeState } from "./folder-state.js";
+import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
 
 /**
  * @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root
  * @typedef {import("lmdb").Database<Buffer, Buffer>} Table
- * @typedef {import("./disk-clock.js").KeptTime} KeptTime
  * @typedef {import("./protocol.ts").Request} Request
  * @typedef {import("./protocol.ts").Reply} Reply
  * @typedef {import("./protocol.ts").ListRequest} ListRequest
@@ -24,12 +30,9 @@ import { encodeRow, endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } fro
  * @typedef {import("./protocol.ts").Outcome} Outcome
  * @typedef {import("./protocol.ts").SwapReply} SwapReply
  * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
- * @typedef {{ format: number, versions: number } & KeptTime} State
+ * @typedef {import("./folder-state.js").State} State
  */
 
-const FORMAT = 1;
-const STATE_NAME = "holdfast";
-const STATE_KEY = Buffer.from(STATE_NAME);
 const NOTHING = Buffer.from([0]);
 /** Address space, of which only what is used takes room. It grows by itself where it is not enough. */
 const MAP_BYTES = 1_073_741_824;
@@ -48,13 +51,25 @@ export class Database {
   /** What the folder knows of itself, in the present transaction. @type {State} */
   #state;
   #changed = false;
+  /** The file, for what LMDB offers no call for. @type {number} */
+  #descriptor;
+  /** The latest moment of the folder that is known to be on the disk. */
+  #flushed = "";
+  /** The time of the folder before the latest transaction. A machine that loses its power goes on from there, or later. */
+  keptMs = 0;
+  /** How long the latest commit took. */
+  #commitMs = 0;
+  /** How long the disk took for the latest change, in milliseconds. */
+  diskMs = 0;
 
   /**
    * @param {Root} root
    * @param {State} state
+   * @param {number} descriptor
    */
-  constructor(root, state) {
+  constructor(root, state, descriptor) {
     this.#root = root;
+    this.#descriptor = descriptor;
     this.#state = state;
     this.#records = root.openDB("records", tableOptions);
     this.#ends = root.openDB("ends", tableOptions);
@@ -74,41 +89,89 @@ export class Database {
       ...tableOptions,
       mapSize: MAP_BYTES,
       maxDbs: 3,
-      // A commit returns when it is on the disk, and others see it no sooner.
       overlappingSync: false,
+      noMetaSync: true,
     });
+    /** @type {number | undefined} */
+    let descriptor;
     try {
+      descriptor = openSync(path, "r+");
       const machine = { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs };
-      const { state, isResumed } = root.transactionSync(() => arrive(root, machine));
-      const database = new Database(root, state);
+      const { state, isResumed } = root.transactionSync(() => {
+        checkBase(root, /** @type {number} */ (descriptor));
+        flushAnew(/** @type {number} */ (descriptor));
+        return arrive(root, machine);
+      });
+      const database = new Database(root, state, descriptor);
       if (isResumed) database.transact(() => database.#align(machine));
       return database;
     } catch (error) {
+      if (descriptor !== undefined) closeSync(descriptor);
       await root.close();
       throw error;
     }
   }
 
   /**
-   * Runs all of the work in one transaction, which is on the disk when this returns. Where the work or the transaction fails, nothing
-   * has happened.
+   * Runs all of the work in one transaction. Where the work or the transaction fails, nothing has happened.
    *
    * @template T
    * @param {() => T} work
    * @returns {T}
    */
   transact(work) {
-    return this.#root.transactionSync(() => {
+    let doneMs = 0;
+    const result = this.#root.transactionSync(() => {
+      checkBase(this.#root, this.#descriptor);
       this.#state = readState(this.#root);
+      this.keptMs = this.#state.lastMs;
       this.#changed = false;
       const result = work();
       if (this.#changed) {
         const lastMonotonicMs = readMonotonicMs();
         const lastMs = timeOf(this.#state, lastMonotonicMs);
-        writeState(this.#root, { ...this.#state, lastMs, lastMonotonicMs });
+        this.#state = { ...this.#state, lastMs, lastMonotonicMs };
+        writeState(this.#root, this.#state);
       }
+      doneMs = performance.now();
       return result;
     });
+    if (this.#changed) {
+      this.#commitMs = performance.now() - doneMs;
+      this.diskMs = this.#commitMs;
+    }
+    return result;
+  }
+
+  /** Whether all is on the disk that the latest transaction saw, of whichever process it was. */
+  get isFlushed() {
+    return this.#flushed === momentOf(this.#state);
+  }
+
+  /** Puts all on the disk that the latest transaction saw and did. */
+  flush() {
+    if (this.isFlushed) return;
+    const beganMs = performance.now();
+    try {
+      fdatasyncSync(this.#descriptor);
+    } catch {
+      this.mend();
+    }
+    this.#flushed = momentOf(this.#state);
+    this.diskMs = this.#commitMs + performance.now() - beganMs;
+  }
+
+  /** Makes up for a flush that failed, whoever made it. Throws where the disk fails again; then the files cannot be used further. */
+  mend() {
+    try {
+      // Nobody else commits meanwhile.
+      this.#root.transactionSync(() => {
+        checkBase(this.#root, this.#descriptor);
+        flushAnew(this.#descriptor);
+      });
+    } catch (error) {
+      throw codedError("FLUSH_FAILED", failureOf(error).message);
+    }
   }
 
   nowMs() {
@@ -124,7 +187,7 @@ export class Database {
       case "read":
         return { nowMs: this.nowMs(), rows: request.keys.map((key) => this.#row(Buffer.from(key))) };
       case "swap":
-        return this.swap(request, 0, request.keys.length);
+        return this.swap(request, 0, countChanges(request));
       case "list":
         return this.#list(request);
       case "sweep":
@@ -155,36 +218,42 @@ export class Database {
     const outcomes = [];
     // No other process has a transaction meanwhile, so all of this one is one moment.
     const nowMs = this.nowMs();
-    for (let place = from; place < to; place++) outcomes.push(this.#swapOne(request, place, nowMs));
+    const isTimely = nowMs >= request.earliestMs && nowMs <= request.latestMs;
+    const changes = new ChangeReader(request, from);
+    for (let place = from; place < to; place++) {
+      changes.next();
+      outcomes.push(this.#swapOne(changes, isTimely));
+    }
     const sockets = request.owners.map((owner) => this.#owners.get(Buffer.from(owner))?.toString());
     return { nowMs, outcomes, sockets };
   }
 
   async close() {
-    await this.#root.close();
+    try {
+      closeSync(this.#descriptor);
+    } finally {
+      await this.#root.close();
+    }
   }
 
   /**
-   * @param {SwapRequest} request
-   * @param {number} place
-   * @param {number} nowMs
+   * @param {ChangeReader} change
+   * @param {boolean} isTimely
    * @returns {Outcome}
    */
-  #swapOne({ keys, expected, texts, idle, keepUntilMs, earliestMs, latestMs }, place, nowMs) {
-    const key = Buffer.from(/** @type {string} */ (keys[place]));
+  #swapOne(change, isTimely) {
+    const { key } = change;
     const present = this.#records.getBinaryFast(key);
     const version = present === undefined ? 0 : versionOf(present);
-    if (version !== expected[place]) return { current: this.#row(key) };
-    const text = texts[place];
-    if (text === undefined) return "same";
-    if (nowMs < earliestMs || nowMs > latestMs) return "untimely";
-    const keptMs = /** @type {number} */ (keepUntilMs[place]);
+    if (version !== change.expected) return { current: this.#row(key) };
+    if (!change.writes) return "same";
+    if (!isTimely) return "untimely";
     // A counter for all keys, so that a version does not come back with a key that was removed.
     const next = ++this.#state.versions;
     this.#changed = true;
-    this.#records.putSync(key, encodeRow(next, keptMs, idle[place] === true, text));
+    this.#records.putSync(key, change.row(next));
     // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
-    if (version === 0) this.#ends.putSync(endKey(keptMs, key), NOTHING);
+    if (version === 0) this.#ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
     return next;
   }
 
@@ -279,80 +348,3 @@ export class Database {
 
 /** @type {{ encoding: "binary", keyEncoding: "binary", cache: false }} */
 const tableOptions = { encoding: "binary", keyEncoding: "binary", cache: false };
-
-/**
- * The state of a folder, which is made where there is none.
- *
- * @param {Root} root
- * @param {import("./disk-clock.js").MachineTime} machine
- * @returns {{ state: State, isResumed: boolean }}
- */
-function arrive(root, machine) {
-  const isNew = root.get(STATE_KEY) === undefined && [...root.getKeys({ limit: 1 })].length === 0;
-  const before = isNew ? undefined : readState(root);
-  const time = before === undefined ? firstTime(machine) : resumedTime(before, machine);
-  if (before !== undefined && time === before) return { state: before, isResumed: false };
-  const state = { format: FORMAT, versions: before?.versions ?? 0, ...time };
-  writeState(root, state);
-  return { state, isResumed: before !== undefined };
-}
-
-/**
- * @param {Root} root
- * @returns {State}
- */
-function readState(root) {
-  const text = root.get(STATE_KEY)?.toString();
-  if (text === undefined) throw codedError("FOREIGN", "it has no entry of Holdfast");
-  const { format, versions, boot, offsetMs, lastMs, lastMonotonicMs } = parse(text);
-  if (Number.isInteger(format) && format > FORMAT) throw codedError("NEWER_FORMAT", `format ${format}`);
-  const numbers = [versions, offsetMs, lastMs, lastMonotonicMs];
-  if (format !== FORMAT || typeof boot !== "string" || !numbers.every(Number.isFinite)) {
-    throw codedError("FOREIGN", "its entry of Holdfast cannot be read");
-  }
-  return { format, versions, boot, offsetMs, lastMs, lastMonotonicMs };
-}
-
-/**
- * @param {Root} root
- * @param {State} state
- */
-function writeState(root, state) {
-  const { format, versions, boot, offsetMs, lastMs, lastMonotonicMs } = state;
-  root.putSync(
-    STATE_KEY,
-    Buffer.from(JSON.stringify({ format, versions, boot, offsetMs, lastMs, lastMonotonicMs })),
-  );
-}
-
-/**
- * @param {string} text
- * @returns {Record<string, any>}
- */
-function parse(text) {
-  try {
-    return Object(JSON.parse(text));
-  } catch {
-    return {};
-  }
-}
-
-/**
- * Whether a record names a claim whose time is not up. One that cannot be read may.
- *
- * @param {string} text
- * @param {number} nowMs
- */
-function hasClaimsAt(text, nowMs) {
-  const { held, waiting } = parse(text);
-  if (!Array.isArray(held) || !Array.isArray(waiting)) return true;
-  return [...held, ...waiting].some(({ expiresAtMs }) => !(expiresAtMs <= nowMs));
-}
-
-/**
- * @param {string} code
- * @param {string} message
- */
-function codedError(code, message) {
-  return Object.assign(new Error(message), { code });
-}

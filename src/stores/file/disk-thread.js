@@ -2,34 +2,37 @@
  * The thread that owns the files of a folder, for all stores of this process. It is JavaScript, because Node starts a
  * thread from a file as it is.
  *
- * It takes all requests that have gathered, answers them in one transaction of LMDB, and replies when the transaction is on
- * the disk. What comes meanwhile gathers for the next one. Nothing of that ever stops the thread of the application:
- * neither a slow disk nor another process that is in the middle of a transaction.
+ * It takes all requests that have gathered, and answers them in one transaction of LMDB. What comes meanwhile gathers for the
+ * next one. Nothing of that ever stops the thread of the application: neither a slow disk nor another process that is in the middle of a
+ * transaction.
  */
 import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { Database } from "./database.js";
+import { codedError, failureOf } from "./failures.js";
+import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
+import { answerLetters, failing } from "./letters.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
  * @typedef {import("./protocol.ts").Letter} Letter
  * @typedef {import("./protocol.ts").Answer} Answer
- * @typedef {import("./protocol.ts").Failure} Failure
- * @typedef {import("./protocol.ts").Outcome} Outcome
- * @typedef {import("./protocol.ts").SwapReply} SwapReply
- * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
+ * @typedef {import("./protocol.ts").Post} Post
  */
-
-/** After these the files have to be opened anew: LMDB does nothing more with what it has in memory. */
-const PANIC_CODES = new Set([-30795, -30797, -30796, -30782, -30779]);
 
 /** Requests in one transaction, so that none waits for too many others. */
 const LETTERS_AT_ONCE = 64;
 
 const port = /** @type {import("node:worker_threads").MessagePort} */ (parentPort);
 const data = /** @type {import("./protocol.ts").ThreadData} */ (workerData);
+
+/** After so long, what was answered before it was on the disk is put there, if nothing else has done so. */
+const FLUSH_MS = 100;
+
+/** How often letters are tried where others open the files in the same moment. */
+const MAX_ATTEMPTS = 5;
 
 /** How long to wait until another thread or process has opened or closed the file. */
 const OPEN_MS = 3_000;
@@ -42,6 +45,10 @@ let letGo = () => {};
 /** @type {(Letter | "close")[]} */
 const inbox = [];
 let isServing = false;
+/** Whether the disk failed to take what nobody waited for. */
+let isInDoubt = false;
+/** @type {NodeJS.Timeout | undefined} */
+let flushing;
 
 port.on("message", (letter) => {
   inbox.push(letter);
@@ -57,7 +64,7 @@ async function serveAll() {
     }
     const letters = inbox.splice(0, LETTERS_AT_ONCE);
     isOpen = letters.at(-1) !== "close";
-    port.postMessage(await serve(letters.filter((letter) => letter !== "close")));
+    await serve(letters.filter((letter) => letter !== "close"));
   }
   isServing = false;
   if (isOpen) return;
@@ -67,83 +74,45 @@ async function serveAll() {
 
 /**
  * @param {readonly Letter[]} letters
- * @returns {Promise<Answer[]>}
+ * @param {number} attempts How often they may still be tried.
+ * @returns {Promise<void>}
  */
-async function serve(letters) {
+async function serve(letters, attempts = MAX_ATTEMPTS) {
+  if (letters.length === 0) return;
   try {
+    if (isInDoubt) await close();
     database ??= await open();
-  } catch (error) {
-    return letters.map(({ number }) => ({ number, failure: failureOf(error) }));
-  }
-  try {
-    return together(database, letters);
+    if (!answerLetters(database, letters, post)) await close();
+    if (database?.isFlushed === false) flushSoon();
   } catch (error) {
     const failure = failureOf(error);
-    if (PANIC_CODES.has(/** @type {number} */ (failure.code))) {
-      await close();
-      return letters.map(({ number }) => ({ number, failure }));
-    }
-    return letters.flatMap((letter) =>
-      alone(/** @type {Database} */ (database), letter, failure, letters.length),
-    );
+    await close();
+    if (failure.code === STALE_BASE && attempts > 1) return serve(letters, attempts - 1);
+    post(failing(letters, failure));
   }
 }
 
-/**
- * All in one transaction: all of it comes about, or nothing.
- *
- * @param {Database} database
- * @param {readonly Letter[]} letters
- * @returns {Answer[]}
- */
-function together(database, letters) {
-  return database.transact(() =>
-    letters.map(({ number, request }) => ({ number, reply: database.answer(request) })),
-  );
+/** @param {readonly Answer[]} answers */
+function post(answers) {
+  /** @type {Post} */
+  const post = { answers, diskMs: database?.diskMs ?? 0 };
+  port.postMessage(post);
 }
 
-/**
- * What could not be done together is done one by one: one change that finds no room on the disk is then in nobody's way.
- * A transaction that failed has changed nothing.
- *
- * @param {Database} database
- * @param {Letter} letter
- * @param {Failure} failure What the last attempt came to.
- * @param {number} count How many letters that attempt was about.
- * @returns {Answer}
- */
-function alone(database, { number, request }, failure, count) {
-  if (request.verb === "swap" && request.keys.length > 1) {
-    return { number, reply: changeByChange(database, request) };
-  }
-  if (count === 1) return { number, failure };
+/** Also what nobody waits for is on the disk before long. */
+function flushSoon() {
+  flushing ??= setTimeout(() => {
+    flushing = undefined;
+    flush();
+  }, FLUSH_MS);
+}
+
+function flush() {
   try {
-    return { number, reply: database.transact(() => database.answer(request)) };
-  } catch (error) {
-    return { number, failure: failureOf(error) };
+    database?.flush();
+  } catch {
+    isInDoubt = true;
   }
-}
-
-/**
- * @param {Database} database
- * @param {SwapRequest} request
- * @returns {SwapReply}
- */
-function changeByChange(database, request) {
-  /** @type {Outcome[]} */
-  const outcomes = [];
-  /** @type {readonly (string | undefined)[]} */
-  let sockets = [];
-  for (const place of request.keys.keys()) {
-    try {
-      const reply = database.transact(() => database.swap(request, place, place + 1));
-      outcomes.push(...reply.outcomes);
-      sockets = reply.sockets;
-    } catch (error) {
-      outcomes.push({ failure: failureOf(error) });
-    }
-  }
-  return { nowMs: database.nowMs(), outcomes, sockets };
 }
 
 async function open() {
@@ -195,28 +164,13 @@ async function loadLmdb() {
 }
 
 async function close() {
+  clearTimeout(flushing);
+  flushing = undefined;
+  flush();
+  isInDoubt = false;
   const closing = database;
   database = undefined;
   await closing?.close();
   letGo();
   letGo = () => {};
-}
-
-/**
- * @param {string} code
- * @param {string} message
- */
-function codedError(code, message) {
-  return Object.assign(new Error(message), { code });
-}
-
-/**
- * @param {unknown} error
- * @returns {Failure}
- */
-function failureOf(error) {
-  const { code = "UNKNOWN", message } = /** @type {{ code?: string | number, message?: string }} */ (
-    Object(error)
-  );
-  return { code, message: message ?? String(error) };
 }

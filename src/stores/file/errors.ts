@@ -58,6 +58,12 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   NEWER_FORMAT: failure(
     "It was written by a newer version of Holdfast. Update Holdfast, or choose another folder.",
   ),
+  STALE_BASE: unavailable(
+    "Others opened its files in the same moment, several times in a row. Nothing was changed. Try again.",
+  ),
+  FLUSH_FAILED: unavailable(
+    "The disk failed to take what was written. Whether it has it is unknown. Look at the system's log.",
+  ),
   NETWORK_FOLDER: {
     code: "UNSUPPORTED",
     what: "It is on a network file system, where the locks of one machine do not count on another. Choose a folder on a local disk, or another store.",

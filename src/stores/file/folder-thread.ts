@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import { Worker } from "node:worker_threads";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import { mapFailure } from "./errors.ts";
-import type { Answer, Letter, Replies, Reply, Request, ThreadData } from "./protocol.ts";
+import type { Letter, Post, Replies, Reply, Request, ThreadData } from "./protocol.ts";
 
 interface Pending {
   readonly resolve: (reply: never) => void;
@@ -13,6 +13,8 @@ interface Pending {
 
 /** How long the end of a thread is waited for. */
 const LEAVE_MS = 5_000;
+/** How much the latest change counts in what the disk takes of late. */
+const SMOOTHING = 0.1;
 
 const threads = new Map<string, FolderThread>();
 
@@ -22,6 +24,7 @@ export class FolderThread {
   #worker: Worker | undefined;
   readonly #pending = new Map<number, Pending>();
   #lastNumber = 0;
+  #diskMs = 0;
 
   private constructor(folder: string) {
     this.folder = folder;
@@ -39,6 +42,11 @@ export class FolderThread {
   /** How many requests this process has made of the folder. */
   get requests(): number {
     return this.#lastNumber;
+  }
+
+  /** How long the disk takes for a change, of late, in milliseconds. */
+  get diskMs(): number {
+    return this.#diskMs;
   }
 
   ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
@@ -87,14 +95,15 @@ export class FolderThread {
       name: "holdfast-file",
     });
     worker.unref();
-    worker.on("message", (answers: readonly Answer[]) => this.#deliver(answers));
+    worker.on("message", (post: Post) => this.#deliver(post));
     worker.on("error", (error) => this.#lose(worker, error));
     worker.on("exit", () => this.#lose(worker, undefined));
     this.#worker = worker;
     return worker;
   }
 
-  #deliver(answers: readonly Answer[]): void {
+  #deliver({ answers, diskMs }: Post): void {
+    this.#diskMs += (diskMs - this.#diskMs) * SMOOTHING;
     for (const { number, reply, failure } of answers) {
       const pending = this.#pending.get(number);
       this.#pending.delete(number);

@@ -1,4 +1,5 @@
 /** What the store and the thread that owns the files say to each other. */
+import type { PackedChanges } from "./change-format.js";
 
 /** What a thread is started with. */
 export interface ThreadData {
@@ -12,20 +13,17 @@ export interface ReadRequest {
   readonly keys: readonly string[];
 }
 
-/** Changes by column: a list of texts crosses to another thread much quicker than a list of objects. */
-export interface SwapRequest {
+export interface SwapRequest extends PackedChanges {
   readonly verb: "swap";
   readonly earliestMs: number;
   readonly latestMs: number;
-  readonly keys: readonly string[];
-  /** 0 where there must be no record. */
-  readonly expected: readonly number[];
-  /** Undefined where there is nothing to write. */
-  readonly texts: readonly (string | undefined)[];
-  readonly idle: readonly boolean[];
-  readonly keepUntilMs: readonly number[];
   /** Those who may have to be woken, each once. */
   readonly owners: readonly string[];
+  /**
+   * It may be answered before it is on the disk, if the time that is there is at least this: from it, time goes on after a loss of
+   * power. Undefined: it may not.
+   */
+  readonly forgettableFromMs: number | undefined;
 }
 
 export interface ListRequest {
@@ -139,4 +137,11 @@ export interface Answer {
   readonly number: number;
   readonly reply?: Reply;
   readonly failure?: Failure;
+}
+
+/** Answers that go out together. */
+export interface Post {
+  readonly answers: readonly Answer[];
+  /** How long the disk took for the latest change, in milliseconds. */
+  readonly diskMs: number;
 }

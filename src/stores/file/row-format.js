@@ -1,21 +1,21 @@
 /** How a record stands in the database: its version, until when it is kept, whether it is idle, and its text. */
 
 /** What stands before the text: two numbers of eight bytes, and a byte. */
-const HEAD_BYTES = 17;
+export const HEAD_BYTES = 17;
 
 /**
+ * Writes what stands before the text of a row that begins at a place.
+ *
+ * @param {DataView} view
+ * @param {number} at
  * @param {number} version
  * @param {number} keepUntilMs
  * @param {boolean} idle
- * @param {string} text
  */
-export function encodeRow(version, keepUntilMs, idle, text) {
-  const row = Buffer.allocUnsafe(HEAD_BYTES + Buffer.byteLength(text));
-  row.writeDoubleBE(version, 0);
-  row.writeDoubleBE(keepUntilMs, 8);
-  row.writeUInt8(idle ? 1 : 0, 16);
-  row.write(text, HEAD_BYTES);
-  return row;
+export function writeHead(view, at, version, keepUntilMs, idle) {
+  view.setFloat64(at, version);
+  view.setFloat64(at + 8, keepUntilMs);
+  view.setUint8(at + 16, idle ? 1 : 0);
 }
 
 /** @param {Buffer} row */
@@ -38,12 +38,12 @@ export function textOf(row) {
  * with the highest, positive numbers are.
  *
  * @param {number} atMs
- * @param {Buffer} key
+ * @param {Uint8Array} key
  */
 export function endKey(atMs, key) {
   const entry = Buffer.allocUnsafe(8 + key.length);
   entry.writeDoubleBE(atMs, 0);
-  key.copy(entry, 8);
+  entry.set(key, 8);
   return entry;
 }
 

@@ -103,13 +103,14 @@ describe("file: a machine that was restarted", () => {
     const store = fileStore(folder);
     const { state } = await store.acquire({
       ...{ key: "held", id: "remote", token: "remote", weight: 1, limit: 1, priority: 0, wait: false },
-      // The longest ttl there is: this machine must not have been on for longer.
       ...{ ttlMs: 86_400_000, owner: "", info: "", application: "" },
     });
     expect(state).toBe("held");
     await store.close();
-    const { lastMs } = await readState(folder);
+    // However long this machine has been on, it is a moment after the latest change.
+    const lastMs = (await readState(folder)).lastMs - readMonotonicMs();
     await restart(folder);
+    await changeState(folder, { lastMs });
 
     const after = createLocks(fileStore(folder));
     expect(await after.mutex("held").tryAcquire()).toBeNull();

@@ -155,8 +155,8 @@ describe("file: first use", () => {
     const workerData = { folder: join(folder, "data"), wallMs: Date.now() };
     const thread = new Worker(join(folder, "disk-thread.js"), { workerData });
     thread.postMessage({ number: 1, request: { verb: "read", keys: [] } });
-    const [answers] = await once(thread, "message");
-    expect(answers).toMatchObject([{ number: 1, failure: { code: "NO_LMDB" } }]);
+    const [post] = await once(thread, "message");
+    expect(post).toMatchObject({ answers: [{ number: 1, failure: { code: "NO_LMDB" } }] });
     await thread.terminate();
   });
 

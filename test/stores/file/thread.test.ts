@@ -66,10 +66,12 @@ describe("file: the thread of a folder", () => {
     const other = new Worker(program, { workerData: { folder, wallMs: Date.now() } });
     const asked = { number: 1, request: { verb: "read", keys: [] } };
     other.postMessage(asked);
-    expect((await once(other, "message"))[0]).toMatchObject([{ failure: { code: "OPEN_TWICE" } }]);
+    const [refused] = await once(other, "message");
+    expect(refused).toMatchObject({ answers: [{ failure: { code: "OPEN_TWICE" } }] });
     await locks.close();
     other.postMessage(asked);
-    expect((await once(other, "message"))[0]).toMatchObject([{ reply: { rows: [] } }]);
+    const [served] = await once(other, "message");
+    expect(served).toMatchObject({ answers: [{ reply: { rows: [] } }] });
     other.postMessage("close");
     await once(other, "exit");
   });

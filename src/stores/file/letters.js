@@ -1,0 +1,156 @@
+/**
+ * Answers requests: all that have gathered in one transaction, and each as soon as its answer is true for good.
+ *
+ * What somebody holds, waits for or has seen must not be taken back, so its answer waits until the transaction is on the disk; also
+ * where nothing was written, as another process may have written what was seen. What only gives back what would end soon anyway may be
+ * lost, and is answered before.
+ */
+import { countChanges } from "./change-format.js";
+import { failureOf } from "./failures.js";
+import { STALE_BASE } from "./file-heads.js";
+
+/**
+ * @typedef {import("./database.js").Database} Database
+ * @typedef {import("./protocol.ts").Letter} Letter
+ * @typedef {import("./protocol.ts").Answer} Answer
+ * @typedef {import("./protocol.ts").Failure} Failure
+ * @typedef {import("./protocol.ts").Outcome} Outcome
+ * @typedef {import("./protocol.ts").SwapReply} SwapReply
+ * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
+ */
+
+/** After these the files have to be opened anew: LMDB does nothing more with what it has in memory. */
+const PANIC_CODES = new Set([-30795, -30797, -30796, -30782, -30779, STALE_BASE]);
+
+/**
+ * Answers all of them, in one post or two. Returns whether the files can be used further. Throws an error with the code
+ * {@link STALE_BASE} where nothing was answered, and all can be asked again when the files are open anew.
+ *
+ * @param {Database} database
+ * @param {readonly Letter[]} letters
+ * @param {(answers: readonly Answer[]) => void} post
+ * @returns {boolean}
+ */
+export function answerLetters(database, letters, post) {
+  /** What waits for the disk. @type {readonly { readonly number: number }[]} */
+  let waiting = letters;
+  try {
+    /** @type {Answer[]} */
+    const early = [];
+    /** @type {Answer[]} */
+    const firm = [];
+    for (const [index, answer] of answersTo(database, letters).entries()) {
+      (mayBeLost(database, letters[index], answer) ? early : firm).push(answer);
+    }
+    waiting = firm;
+    if (early.length > 0) post(early);
+    if (firm.length > 0) {
+      database.flush();
+      post(firm);
+    }
+    return true;
+  } catch (error) {
+    const failure = failureOf(error);
+    if (failure.code === STALE_BASE && waiting === letters) throw error;
+    post(failing(waiting, failure));
+    return false;
+  }
+}
+
+/**
+ * The same failure for all of them.
+ *
+ * @param {readonly { readonly number: number }[]} asked
+ * @param {Failure} failure
+ * @returns {Answer[]}
+ */
+export function failing(asked, failure) {
+  return asked.map(({ number }) => ({ number, failure }));
+}
+
+/**
+ * Whether an answer may go out before it is on the disk. A conflict may not: it says what another process has done.
+ *
+ * @param {Database} database
+ * @param {Letter | undefined} letter
+ * @param {Answer} answer
+ */
+function mayBeLost(database, letter, { reply }) {
+  if (letter?.request.verb !== "swap") return false;
+  const { forgettableFromMs = Number.POSITIVE_INFINITY } = letter.request;
+  const { outcomes } = /** @type {Partial<SwapReply>} */ (reply ?? {});
+  return forgettableFromMs <= database.keptMs && outcomes?.every((outcome) => typeof outcome === "number");
+}
+
+/**
+ * All in one transaction: all of it comes about, or nothing. What cannot be done together is done one by one: one change that finds
+ * no room on the disk is then in nobody's way.
+ *
+ * @param {Database} database
+ * @param {readonly Letter[]} letters
+ * @returns {Answer[]}
+ */
+function answersTo(database, letters) {
+  const { done, failure } = attempt(database, () =>
+    letters.map(({ number, request }) => ({ number, reply: database.answer(request) })),
+  );
+  if (done !== undefined) return done;
+  return letters.map((letter) => alone(database, letter, failure, letters.length));
+}
+
+/**
+ * @param {Database} database
+ * @param {Letter} letter
+ * @param {Failure | undefined} failure What the last attempt came to.
+ * @param {number} count How many letters that attempt was about.
+ * @returns {Answer}
+ */
+function alone(database, { number, request }, failure, count) {
+  if (request.verb === "swap" && countChanges(request) > 1) {
+    return { number, reply: changeByChange(database, request) };
+  }
+  if (count === 1 && failure !== undefined) return { number, failure };
+  const tried = attempt(database, () => ({ number, reply: database.answer(request) }));
+  return tried.done ?? { number, failure: tried.failure };
+}
+
+/**
+ * @param {Database} database
+ * @param {SwapRequest} request
+ * @returns {SwapReply}
+ */
+function changeByChange(database, request) {
+  /** @type {Outcome[]} */
+  const outcomes = [];
+  /** @type {readonly (string | undefined)[]} */
+  let sockets = [];
+  for (let place = 0; place < countChanges(request); place++) {
+    const { done, failure } = attempt(database, () => database.swap(request, place, place + 1));
+    if (done === undefined) outcomes.push({ failure });
+    else {
+      outcomes.push(...done.outcomes);
+      sockets = done.sockets;
+    }
+  }
+  return { nowMs: database.nowMs(), outcomes, sockets };
+}
+
+/**
+ * Makes one transaction, or says why it has changed nothing. Throws where the files cannot be used further.
+ *
+ * @template T
+ * @param {Database} database
+ * @param {() => T} work
+ * @returns {{ readonly done: T, readonly failure?: undefined } | { readonly done?: undefined, readonly failure: Failure }}
+ */
+function attempt(database, work) {
+  try {
+    return { done: database.transact(work) };
+  } catch (error) {
+    const failure = failureOf(error);
+    if (PANIC_CODES.has(failure.code)) throw error;
+    // The disk may have failed to take it, and with it what was committed before.
+    database.mend();
+    return { failure };
+  }
+}
