@@ -10,6 +10,9 @@ export interface MysqlQuery {
   sql: string;
   rowsAsArray: boolean;
   nestTables: false;
+  /** There are none, so the client need not look for where to put them. */
+  values: null;
+  namedPlaceholders: false;
   typeCast(field: unknown, next: () => unknown): unknown;
 }
 
@@ -125,7 +128,14 @@ async function sendThroughConnection(
 }
 
 function queryOf(sql: string): MysqlQuery {
-  return { sql, rowsAsArray: true, nestTables: false, typeCast: (_, next) => next() };
+  return {
+    sql,
+    rowsAsArray: true,
+    nestTables: false,
+    values: null,
+    namedPlaceholders: false,
+    typeCast: (_, next) => next(),
+  };
 }
 
 function silence(timeoutMs: number): StoreUnavailableError {

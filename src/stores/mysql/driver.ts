@@ -1,11 +1,12 @@
 /** MySQL as `casStore` sees it: one statement for each request, and no state in a session. */
 import { randomBytes } from "node:crypto";
 import { type Durability, HoldfastError } from "../../core/index.ts";
-import type { CasDriver, Change, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
+import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import type { Cell, Row, Send } from "./client.ts";
 import { serverErrno } from "./errors.ts";
 import { checkFirstUse } from "./first-use.ts";
-import { listStatement, readStatement, swapStatement, sweepStatement } from "./statements.ts";
+import { listStatement, readStatement, sweepStatement } from "./statements.ts";
+import { maxSwapBytes, swapStatement } from "./swap-statement.ts";
 import type { TableNames } from "./table.ts";
 
 export interface DriverOptions {
@@ -16,12 +17,9 @@ export interface DriverOptions {
   readonly maxRecordBytes: number;
 }
 
-/** Bytes of records in a batch. */
+const BATCH_CHANGES = 256;
+/** Of records. They are counted as characters, which may have three bytes each, and one record more may come on top. */
 const BATCH_BYTES = 262_144;
-/** A record as a text in JSON, in hexadecimal digits: twice the digits, and most of the quotation marks are escaped. */
-const STATEMENT_BYTES_PER_RECORD_BYTE = 4;
-/** The keys and everything else of the most changes in one batch. */
-const OTHER_STATEMENT_BYTES = 524_288;
 
 const DEADLOCK = 1213;
 /** How often a batch is sent that the server has undone for the sake of others. */
@@ -29,8 +27,7 @@ const ATTEMPTS = 3;
 
 export function mysqlDriver(options: DriverOptions): CasDriver {
   const { send, names, durability, maxRecordBytes } = options;
-  const recordBytes = Math.max(maxRecordBytes, BATCH_BYTES) + maxRecordBytes;
-  const maxStatementBytes = STATEMENT_BYTES_PER_RECORD_BYTE * recordBytes + OTHER_STATEMENT_BYTES;
+  const maxStatementBytes = maxSwapBytes(3 * BATCH_BYTES + maxRecordBytes, BATCH_CHANGES);
   let checking: Promise<void> | undefined;
 
   /** Several calls at once check together. What failed is tried again by the next one. */
@@ -44,20 +41,12 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     // One for all: every key is in a batch only once.
     const version = randomBytes(16).toString("hex");
-    const order = inOrder(batch.changes);
-    const changes = order.map((index) => batch.changes[index] as Change);
-    const [summary, conflicts] = await sendAgain(
-      () => send(swapStatement(names, { ...batch, changes }, version)),
-      ATTEMPTS,
-    );
-    const [letters, nowUs] = (summary?.[0] ?? []) as Row;
-    const results = resultsOf(String(letters), conflicts ?? [], version);
-    const inTheOrderAsked: ChangeResult[] = [];
-    for (const [place, index] of order.entries()) {
-      const result = results[place];
-      if (result !== undefined) inTheOrderAsked[index] = result;
-    }
-    return { nowMs: milliseconds(nowUs), results: inTheOrderAsked };
+    const sql = swapStatement(names, batch, version);
+    const [summary, found = []] = await sendAgain(() => send(sql), ATTEMPTS);
+    const [isAllWritten, nowUs] = (summary?.[0] ?? []) as Row;
+    const isWritten = Number(isAllWritten) === 1;
+    const results = isWritten ? allSwapped(batch, version) : resultsOf(batch, version, found);
+    return { nowMs: milliseconds(nowUs), results };
   }
 
   async function rowsOf(sql: string): Promise<{ nowMs: number; found: readonly Row[] }> {
@@ -71,7 +60,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
     name: "mysql",
     durability,
     checksTime: true,
-    limits: { batchBytes: BATCH_BYTES, recordBytes: maxRecordBytes },
+    limits: { changes: BATCH_CHANGES, batchBytes: BATCH_BYTES, recordBytes: maxRecordBytes },
     prepare,
     swap,
     async read(keys) {
@@ -90,16 +79,6 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
   };
 }
 
-/**
- * The places of the changes in the order of their keys' bytes. Everybody locks rows in this order, so nobody waits for
- * somebody who waits for them.
- */
-function inOrder(changes: readonly Change[]): readonly number[] {
-  if (changes.length === 1) return [0];
-  const keys = changes.map(({ key }) => Buffer.from(key));
-  return [...keys.keys()].sort((a, b) => Buffer.compare(keys[a] as Buffer, keys[b] as Buffer));
-}
-
 /** A deadlock was undone as a whole, so it can simply be sent again. */
 async function sendAgain<R>(send: () => Promise<R>, attempts: number): Promise<R> {
   try {
@@ -110,20 +89,19 @@ async function sendAgain<R>(send: () => Promise<R>, attempts: number): Promise<R
   }
 }
 
-function resultsOf(letters: string, conflicts: readonly Row[], version: string): readonly ChangeResult[] {
-  const current = new Map<number, StoredRecord | undefined>();
-  for (const [place, found, record] of conflicts) current.set(Number(place), stored(found, record));
-  return [...letters].map((letter, index): ChangeResult => {
-    switch (letter) {
-      case "w":
-        return { state: "swapped", version };
-      case "s":
-        return { state: "same" };
-      case "u":
-        return { state: "untimely" };
-      default:
-        return { state: "conflict", current: current.get(index + 1) };
-    }
+function allSwapped({ changes }: SwapBatch, version: string): readonly ChangeResult[] {
+  const swapped: ChangeResult = { state: "swapped", version };
+  return changes.map(() => swapped);
+}
+
+/** By what the keys have now: only this batch writes its version, and no version comes back. */
+function resultsOf({ changes }: SwapBatch, version: string, found: readonly Row[]): readonly ChangeResult[] {
+  const byKey = new Map(found.map((row) => [text(row[0]), stored(row[1], row[2])]));
+  return changes.map((change): ChangeResult => {
+    const current = byKey.get(change.key);
+    if (current?.version === version) return { state: "swapped", version };
+    if (current?.version !== change.expected) return { state: "conflict", current };
+    return { state: change.text === undefined ? "same" : "untimely" };
   });
 }
 

@@ -46,6 +46,8 @@ export const unavailable: Readonly<Record<number, string>> = {
   1290: READ_ONLY,
   1317: STOPPED,
   1412: "The table is being changed.",
+  1461: "The server has too many prepared statements: raise max_prepared_stmt_count, or look for who leaves them open.",
+  1615: "The table is being changed.",
   1637: "The server has too many transactions at once.",
   1792: READ_ONLY,
   1836: READ_ONLY,

@@ -55,10 +55,7 @@ async function askFacts(send: Send, names: TableNames): Promise<Facts> {
   };
 }
 
-/**
- * The oldest that can read a batch as a table. MySQL has `json_table` since 8.0.4, but 8.0.12 and 8.0.15 take a null in it for a
- * text, or want rights for it that nobody can give. 8.0.33 is the oldest that passes the tests; those between were not tried.
- */
+/** The oldest that passed the tests. Older ones may work, and were not tried since a batch is no JSON any more. */
 const OLDEST = { MySQL: [8, 0, 33], MariaDB: [10, 6, 0] } as const;
 
 export function checkVersion(version: string): void {

@@ -3,8 +3,8 @@
  *
  * Whatever comes from outside goes into them in hexadecimal digits. There is nothing to escape then, so it does not matter
  * which characters the connection is set to, what `sql_mode` says about backslashes, or how the client fills in values.
+ * What returns rows says how many, because the session may be set to return fewer. That does not bind procedures.
  */
-import type { SwapBatch, Version } from "../cas/index.ts";
 import type { TableNames } from "./table.ts";
 
 /** Microseconds since 1970. Constant within a statement, and not touched by the time zone of the session. */
@@ -14,7 +14,7 @@ export const NOW_US = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)
 export function readStatement({ table }: TableNames, keys: readonly string[]): string {
   const wanted = keys.length === 0 ? "false" : `t.lock_key in (${keys.map(bytes).join(", ")})`;
   return `select ${NOW_US}, @@autocommit, t.lock_key, hex(t.version), cast(t.record as binary)
-from (select 1) one left join ${table} t on ${wanted}`;
+from (select 1) one left join ${table} t on ${wanted} limit ${Math.max(keys.length, 1)}`;
 }
 
 /** Rows as of {@link readStatement}, in the order of the keys. */
@@ -29,22 +29,7 @@ export function listStatement(
   if (after !== undefined) conditions.push(`lock_key > ${bytes(after)}`);
   const page = `select lock_key, version, record from ${table} where ${conditions.join(" and ")} order by lock_key limit ${limit}`;
   return `select ${NOW_US}, @@autocommit, t.lock_key, hex(t.version), cast(t.record as binary)
-from (select 1) one left join (${page}) t on true order by t.lock_key`;
-}
-
-export function swapStatement(
-  { swap }: TableNames,
-  { changes, earliestMs, latestMs }: SwapBatch,
-  version: Version,
-): string {
-  const rows = changes.map(({ key, expected = null, text = null, idle, keepUntilMs }) => [
-    key,
-    expected,
-    text,
-    idle ? 1 : 0,
-    keepUntilMs,
-  ]);
-  return `call ${swap}(${bytes(JSON.stringify(rows))}, x'${version}', ${earliestMs}, ${latestMs})`;
+from (select 1) one left join (${page}) t on true order by t.lock_key limit ${Math.max(limit, 1)}`;
 }
 
 export function sweepStatement({ sweep }: TableNames, limit: number): string {

@@ -30,8 +30,8 @@ export function tableNames(given: string): TableNames {
       `table must be 1 to ${MAX_TABLE} letters, digits, underscores, dollars or dashes, with a database and a dot before them or without, not ${JSON.stringify(given)}.`,
     );
   }
-  const swapName = `${tableName}_swap_v1`;
-  const sweepName = `${tableName}_sweep_v1`;
+  const swapName = `${tableName}_swap_v2`;
+  const sweepName = `${tableName}_sweep_v2`;
   const before = database === undefined ? "" : `\`${database}\`.`;
   return {
     table: `${before}\`${tableName}\``,

@@ -103,13 +103,13 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     page: "docs/stores/mysql.md",
     quote: "`",
     makePlace: (name) => `create database ${name}`,
-    dropRoutine: (table) => `drop procedure ${table}_swap_v1`,
+    dropRoutine: (table) => `drop procedure ${table}_swap_v2`,
     makeUser: (name, table, rights) => [
       `create user ${name}@'127.0.0.1'`,
       ...[
         `${rights === "reading" ? "select" : "select, insert, update, delete"} on holdfast.${table}`,
-        `execute on procedure holdfast.${table}_swap_v1`,
-        `execute on procedure holdfast.${table}_sweep_v1`,
+        `execute on procedure holdfast.${table}_swap_v2`,
+        `execute on procedure holdfast.${table}_sweep_v2`,
       ].map((grant) => `grant ${grant} to ${name}@'127.0.0.1'`),
     ],
   });
@@ -144,7 +144,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
   });
 
   test("a server that takes less than a record is told, and smaller records go", async () => {
-    await database.admin("set global max_allowed_packet = 2097152");
+    await database.admin("set global max_allowed_packet = 4194304");
     try {
       const pool = database.pool();
       await expect(use(mysqlStore(pool, { durability }))).rejects.toMatchObject({

@@ -3,36 +3,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "holdfast";
 import { createConnection, type RowDataPacket } from "mysql2/promise";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { CasDriver, Change } from "../../../src/stores/cas/index.ts";
-import { sender } from "../../../src/stores/mysql/client.ts";
-import { mysqlDriver } from "../../../src/stores/mysql/driver.ts";
-import { tableNames } from "../../../src/stores/mysql/table.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
-import { useDatabase } from "./database.ts";
-
-function changeOf(key: string, expected: Change["expected"], text: string | undefined): Change {
-  return { key, expected, text, idle: false, keepUntilMs: 4_000_000_000_000, dropped: [], wakes: [] };
-}
+import { counted, useDatabase } from "./database.ts";
+import { changeOf, newDriver, swapNow } from "./new-driver.ts";
 
 describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
   const database = useDatabase(["--innodb-lock-wait-timeout=3"]);
-
-  function newDriver(client = database.pool()): CasDriver {
-    return mysqlDriver({
-      send: sender(client, 5_000),
-      names: tableNames("holdfast_locks"),
-      autoMigrate: false,
-      durability: "ephemeral",
-      maxRecordBytes: 1_048_576,
-    });
-  }
-
-  /** A change at the present time, which the server may make until so long after it. */
-  async function swap(driver: CasDriver, changes: readonly Change[], forMs = 60_000) {
-    const { nowMs } = await driver.read([]);
-    return driver.swap({ changes, earliestMs: Math.floor(nowMs), latestMs: Math.ceil(nowMs) + forMs });
-  }
 
   /** Somebody who looks at a record for longer than is good. */
   async function lockRow(key: string) {
@@ -57,11 +34,11 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
   }
 
   test("a swap that gets at its row only after its time writes nothing, and says so", async () => {
-    const driver = newDriver();
-    await swap(driver, [changeOf("late", undefined, "before")]);
+    const driver = newDriver(database.pool());
+    await swapNow(driver, [changeOf("late", undefined, "before")]);
     const { records } = await driver.read(["late"]);
     const other = await lockRow("late");
-    const swapping = swap(
+    const swapping = swapNow(
       driver,
       [changeOf("late", records[0]?.version, "after"), changeOf("late too", undefined, "after")],
       500,
@@ -74,15 +51,15 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
   });
 
   test("a row that somebody else holds for too long is an outage, and nothing of the batch is written", async () => {
-    const driver = newDriver();
-    await swap(driver, [changeOf("stuck", undefined, "before")]);
+    const driver = newDriver(database.pool());
+    await swapNow(driver, [changeOf("stuck", undefined, "before")]);
     const { records } = await driver.read(["stuck"]);
     await lockRow("stuck");
     const changes = [
       changeOf("a first", undefined, "after"),
       changeOf("stuck", records[0]?.version, "after"),
     ];
-    await expect(swap(driver, changes)).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await expect(swapNow(driver, changes)).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     expect((await driver.read(["a first", "stuck"])).records).toEqual([undefined, records[0]]);
   });
 
@@ -92,11 +69,11 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
       const key = `killed over a ${kind}`;
       const connection = await createConnection(database.server.url);
       onTestFinished(() => connection.end());
-      const driver = kind === "pool" ? newDriver() : newDriver(connection as never);
-      await swap(driver, [changeOf(key, undefined, "before")]);
+      const driver = kind === "pool" ? newDriver(database.pool()) : newDriver(connection as never);
+      await swapNow(driver, [changeOf(key, undefined, "before")]);
       const { records } = await driver.read([key]);
       const other = await lockRow(key);
-      const swapping = swap(driver, [
+      const swapping = swapNow(driver, [
         changeOf(`a ${key}`, undefined, "after"),
         changeOf(key, records[0]?.version, "after"),
       ]);
@@ -109,13 +86,66 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
       await failing;
       await other.query("rollback");
       await until("no transaction is open", async () => (await transactions()).length === 0);
-      const { results } = await swap(driver, [changeOf(`a ${key}`, undefined, "after")]);
+      const { results } = await swapNow(driver, [changeOf(`a ${key}`, undefined, "after")]);
       expect(results[0]?.state).toBe("swapped");
     },
   );
 
+  test.for([
+    ["known", "known"],
+    ["known", "guessed"],
+    ["guessed", "known"],
+    ["guessed", "guessed"],
+  ])(
+    "a batch that waits for a %s key has not yet locked a %s one that comes after it",
+    async ([first, second]) => {
+      const driver = newDriver(database.pool());
+      const [a, b] = [`${first} ${second} a`, `${first} ${second} b`];
+      const made = await swapNow(driver, [
+        changeOf(a, undefined, "before"),
+        changeOf(b, undefined, "before"),
+      ]);
+      const { version } = made.results[0] as { version: string };
+      const other = await lockRow(a);
+      const expected = (kind: string | undefined) => (kind === "known" ? version : undefined);
+      const changes = [changeOf(b, expected(second), "after"), changeOf(a, expected(first), "after")];
+      const swapping = swapNow(driver, changes);
+      await until("the swap waits for the row", async () => (await waitingThread()) !== undefined);
+      await other.query("select version from holdfast_locks where lock_key = ? for update nowait", [b]);
+      await other.query("commit");
+      const states = { known: "swapped", guessed: "conflict" } as Readonly<Record<string, string>>;
+      expect((await swapping).results.map(({ state }) => state)).toEqual([states[second!], states[first!]]);
+    },
+  );
+
+  test("a circle with somebody else's statements is undone as a whole, and the batch is sent again", async () => {
+    const pool = counted(database.pool());
+    const driver = newDriver(pool);
+    const keys = ["round a", "round b", "round c"];
+    const made = await swapNow(
+      driver,
+      keys.map((key) => changeOf(key, undefined, "before")),
+    );
+    const [, second] = made.results as [unknown, { version: string }];
+    const other = await lockRow("round b");
+    // The server undoes whoever has done less.
+    await other.query("create temporary table much (value int) engine = innodb");
+    await other.query(
+      "insert into much values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12)",
+    );
+    const changes = keys.map((key) => changeOf(key, second.version, "after"));
+    pool.sent.length = 0;
+    const swapping = swapNow(driver, [...changes, changeOf("round 0", undefined, "after")]);
+    await until("the swap waits for the row", async () => (await waitingThread()) !== undefined);
+    await other.query("select version from holdfast_locks where lock_key = 'round a' for update");
+    await other.query("commit");
+    expect((await swapping).results.map(({ state }) => state)).toEqual(Array(4).fill("swapped"));
+    // The time, and the call twice.
+    expect(pool.sent).toHaveLength(3);
+  });
+
   test("batches of the same keys in any order never wait for each other in a circle", async () => {
-    const drivers = [newDriver(), newDriver(), newDriver()];
+    const drivers = [newDriver(database.pool()), newDriver(database.pool()), newDriver(database.pool())];
     const keys = Array.from({ length: 12 }, (_, index) => `circle ${index}`);
     const deadlocks = async () => {
       const rows = await database.admin(
@@ -137,7 +167,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
           const shuffled = changes.toSorted((a, b) =>
             a.key.at(-1)! < b.key.at(-1)! ? number - 1 : 1 - number,
           );
-          const { results } = await swap(driver, shuffled);
+          const { results } = await swapNow(driver, shuffled);
           count += results.filter(({ state }) => state === "swapped").length;
         }
         return count;
@@ -147,20 +177,27 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     expect(await deadlocks()).toBe(before);
   });
 
-  test("a connection in a transaction of somebody else is refused, and that transaction goes on", async () => {
-    const connection = await createConnection(database.server.url);
-    onTestFinished(() => connection.end());
-    await connection.query("create temporary table mine (value int) engine = innodb");
-    await connection.query("start transaction");
-    await connection.query("insert into mine values (1)");
-    const store = database.store(connection as never);
-    const locks = createLocks(store);
-    await expect(locks.mutex("theirs").tryAcquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
-    await connection.query("rollback");
-    expect((await connection.query<RowDataPacket[]>("select * from mine"))[0]).toEqual([]);
-    const lease = await locks.mutex("theirs").tryAcquire();
-    expect(await lease?.release()).toBe(true);
-  });
+  test.for(["commit", "rollback"])(
+    "a connection in a transaction of somebody else is refused, and that transaction goes on to its %s",
+    async (end) => {
+      const connection = await createConnection(database.server.url);
+      onTestFinished(() => connection.end());
+      await connection.query("create temporary table mine (value int) engine = innodb");
+      await connection.query("start transaction");
+      await connection.query("insert into mine values (1)");
+      const store = database.store(connection as never);
+      const locks = createLocks(store);
+      await expect(locks.mutex("theirs").tryAcquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
+      await expect(newDriver(connection as never).sweep?.(1)).rejects.toMatchObject({
+        code: "STORE_FAILURE",
+      });
+      await connection.query(end);
+      const [rows] = await connection.query<RowDataPacket[]>("select * from mine");
+      expect(rows).toHaveLength(end === "commit" ? 1 : 0);
+      const lease = await locks.mutex("theirs").tryAcquire();
+      expect(await lease?.release()).toBe(true);
+    },
+  );
 
   test("a connection without autocommit is refused, which would go on seeing the past", async () => {
     const connection = await createConnection(database.server.url);
@@ -200,6 +237,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     pool.on("connection", (connection) => {
       connection.query("set sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE', time_zone = '+09:00'");
       connection.query("set session transaction isolation level serializable");
+      connection.query("set sql_safe_updates = 1");
     });
     const key = `'"\\ ü 😀 %_`;
     const [odd, plain] = [createLocks(database.store(pool)), createLocks(database.store(database.pool()))];
