@@ -3,6 +3,9 @@ import { redisStore } from "holdfast/redis";
 import type { StoreHarness } from "holdfast/testing";
 import type { Connected } from "../engines/redis-clients.ts";
 
+/** As many as the tests of the contract open at once. */
+const INSTANCES = 4;
+
 /**
  * Stores for the contract suite. The instances of one test stand for processes, so each has a client of its own; but
  * all tests together use the same few, because an application has one as well, and connecting to a cluster is slow.
@@ -29,8 +32,13 @@ export function redisHarness(name: string, connect: () => Promise<Connected>, ti
       };
     },
   };
+  /** For clients whose connecting would disturb a test that runs meanwhile. */
+  const connectAll = async () => {
+    for (let place = 0; place < INSTANCES; place++) clients[place] ??= connect();
+    await Promise.all(clients);
+  };
   const end = async () => {
     for (const connected of await Promise.all(clients)) connected.end();
   };
-  return { harness, end };
+  return { harness, connectAll, end };
 }

@@ -45,6 +45,8 @@ test.concurrent.for(Object.entries(storages))(
     const exit = once(child, "exit");
     child.kill("SIGCONT");
     await exit;
+    // What a process says last may be heard after its end.
+    await until("it has said what came of it", async () => messages.length === 2);
 
     expect(lease.held).toBe(true);
     expect(lease.fence).toBeGreaterThan(BigInt(messages[0]!.fence!));

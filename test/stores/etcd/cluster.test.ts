@@ -64,6 +64,10 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 60_000 }, 
     const others = cluster.members.filter((member) => member !== leader);
     const minority = locksAt(leader.url, { flightMs: 1_000 });
     const majority = locksAt(urls(others), { flightMs: 1_000 });
+    // The members may still be busy with what was done to them before.
+    for (const locks of [minority, majority]) {
+      await until("all members serve", () => locks.mutex("ready").run(() => true));
+    }
     const events: string[] = [];
     const lease = await minority.mutex("split", { ttlMs }).acquire();
     lease.signal.addEventListener("abort", () => events.push("lost"));
