@@ -18,6 +18,8 @@ export function offer(functions: Offer): void {
   process.on("message", async ({ name, argument }: Call) => {
     process.send?.(await answer(functions, name, argument));
   });
+  // Whoever measures is gone, and nobody else would end this.
+  process.on("disconnect", () => process.exit());
 }
 
 async function answer(functions: Offer, name: string, argument: unknown): Promise<Answer> {

@@ -16,8 +16,13 @@ export interface Pair {
 /** The rounds before the counted ones, in which the compiler of Node learns what is hot. */
 const WARM_UP_ROUNDS = 4;
 
-export async function alternate(ours: Round, theirs: Round, rounds: number): Promise<Pair> {
-  for (let round = 0; round < WARM_UP_ROUNDS; round++) {
+export async function alternate(
+  ours: Round,
+  theirs: Round,
+  rounds: number,
+  warmUpRounds = WARM_UP_ROUNDS,
+): Promise<Pair> {
+  for (let round = 0; round < warmUpRounds; round++) {
     await ours();
     await theirs();
   }
@@ -42,7 +47,7 @@ export async function timed(operations: number, work: () => Promise<unknown>): P
   return ((performance.now() - startMs) * 1e6) / operations;
 }
 
-function collectYoungGarbage(): void {
+export function collectYoungGarbage(): void {
   exposedGc()({ type: "minor" });
 }
 

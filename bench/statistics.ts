@@ -17,3 +17,8 @@ export function spreadOf(values: readonly number[]): Spread {
 export function ratioOf(numerators: readonly number[], denominators: readonly number[]): Spread {
   return spreadOf(numerators.map((numerator, index) => numerator / denominators[index]!));
 }
+
+export function quantileOf(values: readonly number[], quantile: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * quantile))]!;
+}

@@ -2,10 +2,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { Child } from "../child.ts";
+import { quantileOf } from "../statistics.ts";
+import type { ContenderProcess } from "./contender-process.ts";
 import type { ContenderName } from "./contenders.ts";
-import type { HotKey } from "./hot-key-process.ts";
 import { countsOf } from "./server-counts.ts";
-import { quantileOf } from "./throughput.ts";
 
 export interface HotKeySizes {
   readonly processes: number;
@@ -49,7 +49,7 @@ async function contest(port: number, name: ContenderName, sizes: HotKeySizes): P
   const admin = new Redis({ port, host: "127.0.0.1" });
   const children = Array.from(
     { length: processes },
-    () => new Child<HotKey>(new URL("hot-key-process.ts", import.meta.url)),
+    () => new Child<ContenderProcess>(new URL("contender-process.ts", import.meta.url)),
   );
   try {
     await admin.flushall();

@@ -1,11 +1,12 @@
 /** What the measurements of the Redis suite come to, against what was aimed at. */
+import type { Speed } from "../cycles.ts";
 import { perSecond, type Row, type Target, whole } from "../report.ts";
 import { ratioOf, type Spread, spreadOf } from "../statistics.ts";
 import type { ContenderName } from "./contenders.ts";
 import { type Costs, type CrowdKind, type CrowdSizes, verbs } from "./crowd.ts";
 import type { Contest, HotKeySizes } from "./hot-key.ts";
 import type { RenewalsLoad, RenewalsSizes, WaitersSizes } from "./server-load.ts";
-import type { Speed, Speeds } from "./throughput.ts";
+import type { Speeds } from "./throughput.ts";
 
 /** Speeds: above 1 is faster than the other. */
 export function speedRow(

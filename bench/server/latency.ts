@@ -1,6 +1,6 @@
 /** How long lock cycles take that begin at a given rate, whether or not those before have ended. */
 import type { Contender } from "../redis/contenders.ts";
-import { quantileOf } from "../redis/throughput.ts";
+import { quantileOf } from "../statistics.ts";
 
 export interface Latency {
   readonly p50Ms: number;

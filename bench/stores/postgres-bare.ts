@@ -1,6 +1,7 @@
 /**
- * What the store could come to if it took no time itself: as many rows are updated and flushed to the disk, in calls as large, by
- * a client that decides nothing, makes nothing up and writes no more than a version and a record.
+ * What the store could come to if it took no time itself: as many rows are updated, in calls as large, by a client that decides
+ * nothing, makes nothing up and writes no more than a version and a record. What takes rows is flushed to the disk before it is
+ * answered, and what gives them back is not, as with the store.
  */
 import { migratePostgres } from "holdfast/postgres";
 import { Client } from "pg";
@@ -20,6 +21,10 @@ from (
   select unnest(string_to_array($1 collate "C", E'\\n')) as key, unnest(string_to_array($2, E'\\n')) as record
 ) as asked
 where lock.key = asked.key and lock.version = $4::uuid`;
+
+/** As the store has it for releases, at the end of the transaction. */
+const laxUpdate = `with made as (${update} returning 1)
+select count(*)::int as made, set_config('synchronous_commit', 'off', true) from made`;
 
 export interface BareUpdates {
   /** What it takes to change the rows of so many keys twice, in nanoseconds for each key. */
@@ -48,7 +53,7 @@ export async function openBareUpdates(url: string): Promise<BareUpdates> {
     await first?.query(insert, [keys, VERSIONS[0]]);
     return clients.map((client, nth) => {
       const own = keys.filter((_, caller) => caller % CONNECTIONS === nth);
-      return { client, size: own.length, steps: [1, 0].map((to) => stepOf(own, to)) };
+      return { client, size: own.length, steps: [takeStep(valuesOf(own, 1)), giveStep(valuesOf(own, 0))] };
     });
   }
 
@@ -60,9 +65,9 @@ export async function openBareUpdates(url: string): Promise<BareUpdates> {
       await Promise.all(
         parts.map(async ({ client, size, steps }) => {
           do {
-            for (const values of steps) {
-              const { rowCount } = await client.query({ name: "update", text: update, values });
-              if (rowCount !== size) throw new Error(`${rowCount} of ${size} rows were updated.`);
+            for (const step of steps) {
+              const made = await step(client);
+              if (made !== size) throw new Error(`${made} of ${size} rows were updated.`);
             }
             cycles += size;
           } while (performance.now() - startMs < roundMs);
@@ -79,11 +84,24 @@ export async function openBareUpdates(url: string): Promise<BareUpdates> {
 interface Part {
   readonly client: Client;
   readonly size: number;
-  /** The values of the statement that takes all of its keys, and of the one that gives them back. */
-  readonly steps: readonly string[][];
+  /** One that takes all of its keys, and one that gives them back. They tell how many rows were updated. */
+  readonly steps: readonly Step[];
 }
 
-function stepOf(keys: readonly string[], to: number): string[] {
+type Step = (client: Client) => Promise<number | null | undefined>;
+
+function takeStep(values: string[]): Step {
+  return async (client) => (await client.query({ name: "take", text: update, values })).rowCount;
+}
+
+function giveStep(values: string[]): Step {
+  return async (client) => {
+    const { rows } = await client.query<{ made: number }>({ name: "give", text: laxUpdate, values });
+    return rows[0]?.made;
+  };
+}
+
+function valuesOf(keys: readonly string[], to: number): string[] {
   const records = keys.map(() => RECORDS[to]);
   return [keys.join("\n"), records.join("\n"), VERSIONS[to] ?? "", VERSIONS[1 - to] ?? ""];
 }

@@ -1,0 +1,177 @@
+/** What one store comes to: its speed beside that of its peers, and what its locks cost. */
+import { createLocks, type Locks, type Store } from "holdfast";
+import { type Acquire, type CycleSizes, cycleFor } from "../cycles.ts";
+import { perSecond, type Row, type Target, whole } from "../report.ts";
+import { alternate } from "../rounds.ts";
+import { ratioOf, spreadOf } from "../statistics.ts";
+import type { OpenContender, Peer, StoreContender } from "./contender.ts";
+import { type HotKeySizes, hotKeyRows, measureHotKey } from "./hot-key.ts";
+
+export interface Sizes {
+  readonly alone: number;
+  readonly callers: number;
+  readonly roundMs: number;
+  readonly rounds: number;
+  readonly held: number;
+  readonly hotKey: HotKeySizes;
+}
+
+/** What a store is to make of its peer, where that was aimed at. */
+const targets: Readonly<Record<string, Target>> = {
+  "advisory locks": { atLeast: 5 },
+  "etcd3 lock": { atLeast: 10 },
+};
+
+/** How many cycles a second the file store is to make with every answer on disk. */
+const FILE_CYCLES = 50_000;
+/** Releases of leases that live longer than a minute are on the disk when they are answered. */
+const LONG_TTL_MS = 120_000;
+
+export async function measureStore(contender: StoreContender, sizes: Sizes): Promise<Row[]> {
+  const open = await contender.open();
+  try {
+    const locks = createLocks(await open.newStore(), { onWarning: () => {} });
+    const rows = await roundTripRows(contender.name, open, locks, sizes.alone);
+    for (const [name, peer] of Object.entries(open.peers)) {
+      rows.push(await speedRow(contender.name, locks, name, peer, sizes));
+    }
+    rows.push(...(await bareRows(contender.name, open, sizes)));
+    rows.push(...(await throughputRows(contender.name, locks, sizes)));
+    rows.push(...(await heldRows(contender.name, open, sizes)));
+    await locks.close();
+    const contest = await measureHotKey(open.url, sizes.hotKey);
+    rows.push(...hotKeyRows(contender.name, sizes.hotKey, contest));
+    return rows;
+  } finally {
+    await open.close();
+  }
+}
+
+async function roundTripRows(
+  name: string,
+  { roundTrips }: OpenContender,
+  locks: Locks,
+  cycles: number,
+): Promise<Row[]> {
+  if (roundTrips === undefined) return [];
+  const mutex = locks.mutex("bench:alone");
+  // The first cycle connects, and learns the time and what the key is.
+  await (await mutex.acquire()).release();
+  const before = roundTrips();
+  for (let cycle = 0; cycle < cycles; cycle++) await (await mutex.acquire()).release();
+  const each = (roundTrips() - before) / (2 * cycles);
+  return [
+    {
+      what: `${name}: round trips of an uncontended acquire or release`,
+      figure: each.toFixed(2),
+      peer: "",
+      result: spreadOf([each]),
+      // A sample of the server's time now and then is no part of it.
+      target: { atMost: 1.05 },
+    },
+  ];
+}
+
+async function speedRow(
+  name: string,
+  locks: Locks,
+  peerName: string,
+  peer: Peer,
+  sizes: Sizes,
+): Promise<Row> {
+  const { callers, rounds } = sizes;
+  const pair = await alternate(
+    () => cycleNsOf(sizes, acquireFrom(locks)),
+    () => cycleNsOf(sizes, peer),
+    rounds,
+    // As many before they count: a new server and the compiler of Node take seconds until they are as they stay.
+    rounds,
+  );
+  return {
+    what: `${name}: acquire and release, ${callers} callers on keys of their own`,
+    figure: perSecond(spreadOf(pair.ours).median),
+    peer: `${peerName}: ${perSecond(spreadOf(pair.theirs).median)}`,
+    result: ratioOf(pair.theirs, pair.ours),
+    target: targets[peerName],
+  };
+}
+
+/** What the database could make of it, beside the same peer as the store. */
+async function bareRows(name: string, { bare, peers }: OpenContender, sizes: Sizes): Promise<Row[]> {
+  const [first] = Object.entries(peers);
+  if (bare === undefined || first === undefined) return [];
+  const [peerName, peer] = first;
+  const { callers, rounds } = sizes;
+  const pair = await alternate(
+    () => bare(sizes.roundMs, callers),
+    () => cycleNsOf(sizes, peer),
+    rounds,
+  );
+  return [
+    {
+      what: `${name}: as many bare writes as ${callers} callers make, without any lock`,
+      figure: perSecond(spreadOf(pair.ours).median),
+      peer: `${peerName}: ${perSecond(spreadOf(pair.theirs).median)}`,
+      result: ratioOf(pair.theirs, pair.ours),
+    },
+  ];
+}
+
+/** For the file store, which is to be quick by itself. */
+async function throughputRows(name: string, locks: Locks, sizes: Sizes): Promise<Row[]> {
+  if (name !== "file") return [];
+  const { callers, rounds } = sizes;
+  const { ours, theirs } = await alternate(
+    () => cycleNsOf(sizes, acquireFrom(locks)),
+    () => cycleNsOf(sizes, acquireFrom(locks, LONG_TTL_MS)),
+    rounds,
+    // As many before they count, as above.
+    rounds,
+  );
+  const row = (what: string, costs: readonly number[]): Row => ({
+    what: `${name}: ${what}, ${callers} callers`,
+    figure: perSecond(spreadOf(costs).median),
+    peer: "",
+    result: spreadOf(costs.map((ns) => 1e9 / ns / FILE_CYCLES)),
+    target: { atLeast: 1 },
+  });
+  return [
+    row("durable cycles a second", ours),
+    row(
+      "durable cycles a second with leases of two minutes, whose releases wait for the disk as well",
+      theirs,
+    ),
+  ];
+}
+
+/** Many locks at once, where others need a connection for each. */
+async function heldRows(name: string, open: OpenContender, sizes: Sizes): Promise<Row[]> {
+  if (open.connections === undefined) return [];
+  const store: Store = await open.newStore();
+  const locks = createLocks(store, { onWarning: () => {} });
+  await Promise.all(
+    Array.from({ length: sizes.held }, (_, nth) => locks.mutex(`bench:held:${nth}`).acquire()),
+  );
+  const { held } = locks.stats();
+  const used = await open.connections();
+  await locks.close();
+  return [
+    {
+      what: `${name}: ${whole(held)} locks held at once: connections of all stores`,
+      figure: whole(used),
+      peer: `one connection per lock: ${whole(held)}`,
+    },
+  ];
+}
+
+function acquireFrom(locks: Locks, ttlMs?: number): Acquire {
+  const options = ttlMs === undefined ? {} : { ttlMs };
+  return async (key) => {
+    const lease = await locks.mutex(key, options).acquire();
+    return () => lease.release();
+  };
+}
+
+async function cycleNsOf(sizes: CycleSizes, acquire: Acquire): Promise<number> {
+  return (await cycleFor(sizes, acquire)).cycleNs;
+}
