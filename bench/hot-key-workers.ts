@@ -12,6 +12,7 @@ export interface Share {
 }
 
 export interface Stint {
+  readonly key: string;
   readonly workers: number;
   readonly holdMs: number;
   /** When it ends, by the clock on the wall: all processes begin with the first one and end together. */
@@ -20,7 +21,7 @@ export interface Stint {
 
 export async function workOnHotKey(
   acquire: (key: string) => Promise<() => Promise<unknown>>,
-  { workers, holdMs, untilMs }: Stint,
+  { key, workers, holdMs, untilMs }: Stint,
 ): Promise<Share> {
   const served = Array.from({ length: workers }, () => 0);
   const waitsMs: number[] = [];
@@ -30,7 +31,7 @@ export async function workOnHotKey(
     while (Date.now() < untilMs) {
       const startMs = performance.now();
       askedMs.set(nth, startMs);
-      const release = await acquire("bench:hot");
+      const release = await acquire(key);
       const gotMs = performance.now();
       askedMs.delete(nth);
       waitsMs.push(gotMs - startMs);

@@ -58,7 +58,7 @@ async function contest(port: number, name: ContenderName, sizes: HotKeySizes): P
     await admin.config("RESETSTAT");
     const untilMs = Date.now() + durationMs;
     const shares = await Promise.all(
-      children.map((child) => child.call("work", { workers, holdMs, untilMs })),
+      children.map((child) => child.call("work", { key: "bench:hot", workers, holdMs, untilMs })),
     );
     const { calls } = countsOf(await admin.info("commandstats"), sent[name] ?? []);
     const served = shares.flatMap((share) => share.served);

@@ -39,8 +39,8 @@ export async function measureStore(contender: StoreContender, sizes: Sizes): Pro
     rows.push(...(await throughputRows(contender.name, locks, sizes)));
     rows.push(...(await heldRows(contender.name, open, sizes)));
     await locks.close();
-    const contest = await measureHotKey(open.url, sizes.hotKey);
-    rows.push(...hotKeyRows(contender.name, sizes.hotKey, contest));
+    const contests = await measureHotKey(open.url, sizes.hotKey);
+    rows.push(...hotKeyRows(contender.name, sizes.hotKey, contests));
     return rows;
   } finally {
     await open.close();

@@ -12,7 +12,7 @@ const full: Sizes = {
   roundMs: 500,
   rounds: 9,
   held: 10_000,
-  hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 5_000 },
+  hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 5_000, rounds: 3 },
 };
 
 const small: Sizes = {
@@ -21,7 +21,7 @@ const small: Sizes = {
   roundMs: 20,
   rounds: 1,
   held: 100,
-  hotKey: { processes: 2, workers: 2, holdMs: 2, durationMs: 500 },
+  hotKey: { processes: 2, workers: 2, holdMs: 2, durationMs: 500, rounds: 1 },
 };
 
 export const storesSuite: Suite = {
@@ -54,7 +54,7 @@ function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
       "Peers neither queue nor fence nor renew, and some of them write nothing. Bare writes are as many updates of rows as the cycles take, over " +
       "two connections, by a client that does nothing else; for files, as many pages and flushes. PostgreSQL's pools keep pipelines, as docs/stores/postgres.md advises for a fast disk, and " +
       "advisory locks have a connection for each caller.",
-    `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, and held for ${hotKey.holdMs} ms. ` +
+    `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, ${hotKey.rounds} times, and held for ${hotKey.holdMs} ms. ` +
       "The wait of a fair queue is the number of workers times the hold as it was measured and a round trip, for which half an " +
       "uncontended cycle stands.",
   ];
