@@ -26,16 +26,21 @@ const DEADLOCK = 1213;
 const ATTEMPTS = 3;
 
 export function mysqlDriver(options: DriverOptions): CasDriver {
-  const { send, names, durability, maxRecordBytes } = options;
+  const { send, durability, maxRecordBytes } = options;
+  let { names } = options;
   const maxStatementBytes = maxSwapBytes(3 * BATCH_BYTES + maxRecordBytes, BATCH_CHANGES);
   let checking: Promise<void> | undefined;
 
   /** Several calls at once check together. What failed is tried again by the next one. */
   function prepare(): Promise<void> {
-    checking ??= checkFirstUse({ ...options, maxStatementBytes }).finally(() => {
+    checking ??= check().finally(() => {
       checking = undefined;
     });
     return checking;
+  }
+
+  async function check(): Promise<void> {
+    names = await checkFirstUse({ ...options, maxStatementBytes });
   }
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {

@@ -5,7 +5,8 @@ const LOST = "The connection to the server was lost; the pool makes another one.
 const READ_ONLY =
   "This server takes no writes, as a replica or during a failover. The pool has to reach the one that does.";
 const BUSY = "Too many others are connected: raise the limit, or use smaller pools.";
-const STOPPED = "The statement was stopped by an administrator or by a time limit; nothing was written.";
+const STOPPED =
+  "The statement was stopped by an administrator or by a time limit. Whether it was made before is unknown.";
 const TRANSIENT = "Others were in the way; nothing was written.";
 const FULL = "The server has no more room: free some on its disk.";
 const CLUSTER = "This node of the cluster is not ready.";
@@ -13,6 +14,7 @@ const CLUSTER = "This node of the cluster is not ready.";
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 export const unavailable: Readonly<Record<number, string>> = {
   1021: FULL,
+  1036: READ_ONLY,
   1037: "The server is out of memory.",
   1038: "The server is out of memory.",
   1040: BUSY,
@@ -105,6 +107,7 @@ export const failures: Readonly<Record<number, string>> = {
   1364: OTHER_TABLE,
   1406: OTHER_TABLE,
   1568: "The connection is in a transaction of somebody else, or has autocommit off. Give the store a pool, or a connection of its own.",
+  1644: "The session has a clock of its own: somebody ran set timestamp on the connection. Run set timestamp = default, or give the store a pool of its own.",
   1665: "With binlog_format = statement this cannot be replicated: set it to row or mixed, which newer servers do by themselves.",
   3159: "The server demands an encrypted connection: give the client ssl.",
 };

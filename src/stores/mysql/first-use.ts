@@ -3,7 +3,7 @@ import { type Durability, HoldfastError } from "../../core/index.ts";
 import type { Row, Send } from "./client.ts";
 import { migrate } from "./migration.ts";
 import { bytes } from "./statements.ts";
-import type { TableNames } from "./table.ts";
+import { inDatabase, type TableNames } from "./table.ts";
 
 export interface FirstUseOptions {
   readonly send: Send;
@@ -15,6 +15,8 @@ export interface FirstUseOptions {
 }
 
 interface Facts {
+  /** Undefined where the connection has none, and the names say none. */
+  readonly database: string | undefined;
   readonly version: string;
   readonly packetBytes: number;
   /** Whether a commit that was answered survives a crash of the machine. */
@@ -23,30 +25,35 @@ interface Facts {
   readonly hasProcedures: boolean;
 }
 
-/** Resolves when all is well. */
-export async function checkFirstUse(options: FirstUseOptions): Promise<void> {
-  const { send, names, autoMigrate } = options;
-  const facts = await askFacts(send, names);
+/** Resolves when all is well, to the names with the database that they are in. */
+export async function checkFirstUse(options: FirstUseOptions): Promise<TableNames> {
+  const { send, autoMigrate } = options;
+  const facts = await askFacts(send, options.names);
+  if (facts.database === undefined) throw noDatabase();
+  const names = inDatabase(options.names, facts.database);
   checkVersion(facts.version);
   checkDurability(facts, options.durability);
   checkPacket(facts, options.maxStatementBytes);
   if (facts.engine !== undefined && facts.engine !== "InnoDB") throw wrongEngine(names, facts.engine);
-  if (facts.engine !== undefined && facts.hasProcedures) return;
+  if (facts.engine !== undefined && facts.hasProcedures) return names;
   if (!autoMigrate) throw notMigrated(names);
   await migrate(send, names);
+  return names;
 }
 
 async function askFacts(send: Send, names: TableNames): Promise<Facts> {
   const { database, tableName, swapName, sweepName } = names;
   const schema = database === undefined ? "database()" : `convert(${bytes(database)} using utf8mb4)`;
   const name = (text: string) => `convert(${bytes(text)} using utf8mb4)`;
-  const [rows = []] = await send(`select version(), @@max_allowed_packet,
+  const [rows = []] = await send(`select cast(${schema} as binary), version(), @@max_allowed_packet,
   @@innodb_flush_log_at_trx_commit = 1 and (@@log_bin = 0 or @@sync_binlog = 1),
-  (select engine from information_schema.tables where table_schema = ${schema} and table_name = ${name(tableName)}),
+  (select engine from information_schema.tables where table_schema = ${schema} and table_name = ${name(tableName)}
+    order by table_name = binary ${name(tableName)} desc limit 1),
   (select count(*) from information_schema.routines
     where routine_schema = ${schema} and routine_name in (${name(swapName)}, ${name(sweepName)}))`);
-  const [version, packetBytes, isDurable, engine, procedures] = rows[0] as Row;
+  const [place, version, packetBytes, isDurable, engine, procedures] = rows[0] as Row;
   return {
+    database: place === null || place === undefined ? undefined : String(place),
     version: String(version),
     packetBytes: Number(packetBytes),
     isDurable: Number(isDurable) === 1,
@@ -83,6 +90,13 @@ function checkPacket({ packetBytes }: Facts, maxStatementBytes: number): void {
   throw new HoldfastError(
     "STORE_FAILURE",
     `The server takes ${packetBytes} bytes at a time, and this store may have to send ${maxStatementBytes}. Raise max_allowed_packet, or lower maxRecordBytes.`,
+  );
+}
+
+function noDatabase(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The connection has no database. Name one where you make the pool, or pass table as database.table.",
   );
 }
 

@@ -3,7 +3,7 @@
  *
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
-import { HoldfastError } from "../../core/index.ts";
+import { checkOptionNames, HoldfastError } from "../../core/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
@@ -24,6 +24,7 @@ const PATIENCE_MS = 60_000;
  * await migrateMysql(pool);
  */
 export async function migrateMysql(client: MysqlClient, options: MysqlMigrationOptions = {}): Promise<void> {
+  checkOptionNames("migrateMysql", options, { table: true });
   const names = tableNames(options.table ?? DEFAULT_TABLE);
   await migrate(sender(checkClient(client), PATIENCE_MS), names);
 }
@@ -67,6 +68,23 @@ create table if not exists ${table} (
 /** Fails in somebody else's transaction, instead of ending that; and before there is a handler that rolls back. */
 const NOT_IN_A_TRANSACTION = "set transaction isolation level read committed;";
 
+/** Whatever `completion_type` the session has: neither begins another transaction, nor ends the connection. */
+const COMMIT = "commit and no chain no release;";
+const ROLLBACK = "rollback and no chain no release;";
+
+/**
+ * `set timestamp` gives a session a clock of its own, which `sysdate` does not follow unless the server was told to. (1) P
+ * holds a lock. (2) Q's pool has a connection whose clock is ahead. (3) Q drops P's claim as if its time were up, and is granted.
+ */
+const BY_THE_CLOCK_OF_THE_SERVER = `if abs(timestampdiff(second, now(6), sysdate(6))) > 5 then
+      signal sqlstate '45000' set message_text = 'The session has a clock of its own';
+    end if;`;
+
+/** Users with all rights may write to a replica all the same. */
+const NOT_ON_A_REPLICA = `if cast(@@global.read_only as char) not in ('0', 'OFF') then
+      signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'The server is read-only';
+    end if;`;
+
 /**
  * first_write   a statement that writes, or nothing where there is only something to compare
  * other_writes  further ones, with a semicolon after each; all in the order of the keys' bytes
@@ -101,17 +119,15 @@ begin
     declare exit handler for sqlexception begin
       -- It may not have come to a statement.
       declare continue handler for 1243 begin end;
-      rollback;
+      ${ROLLBACK}
       set @holdfast_swap = null;
       deallocate prepare holdfast_swap;
       resignal;
     end;
 
     start transaction read write;
-    -- Users with all rights may write to a replica all the same.
-    if cast(@@global.read_only as char) not in ('0', 'OFF') then
-      signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'The server is read-only';
-    end if;
+    ${NOT_ON_A_REPLICA}
+    ${BY_THE_CLOCK_OF_THE_SERVER}
     set now_us = ${NOW_US};
     if now_us between earliest_ms * 1000 and latest_ms * 1000 then
       set @holdfast_swap = first_write;
@@ -124,10 +140,12 @@ begin
         set @holdfast_swap = substr(other_writes, from_place, to_place - from_place);
         set from_place = to_place + 1;
       end while;
+      -- It may have become one while rows were waited for.
+      ${NOT_ON_A_REPLICA}
       -- It may have taken long to get at the rows. Now they are ours until the commit.
       set now_us = ${NOW_US};
       if now_us > latest_ms * 1000 and written > 0 then
-        rollback;
+        ${ROLLBACK}
         set written = 0;
         set transaction isolation level read committed;
         start transaction read only;
@@ -142,7 +160,7 @@ begin
       deallocate prepare holdfast_swap;
     end if;
     set @holdfast_swap = null;
-    commit;
+    ${COMMIT}
   end;
 end`;
 }
@@ -151,7 +169,8 @@ end`;
  * most  how many records to remove
  *
  * Answers one row: how many were removed. They are looked for without locks, and then removed in the order of their keys, as
- * swaps lock them: so neither waits for the other in a circle. Whoever was used in between is not due any more.
+ * swaps lock them: so neither waits for the other in a circle. Whoever was used in between is not due any more. But two that insert a key right after it was removed may have
+ * to be tried again: docs/decisions/0010-mysql-one-call.md.
  */
 function createSweep({ table, sweep }: TableNames): string {
   return `
@@ -173,9 +192,11 @@ begin
         limit most
       ) o order by o.lock_key;
     declare continue handler for not found set is_done = 1;
-    declare exit handler for sqlexception begin rollback; resignal; end;
+    declare exit handler for sqlexception begin ${ROLLBACK} resignal; end;
 
     start transaction read write;
+    ${NOT_ON_A_REPLICA}
+    ${BY_THE_CLOCK_OF_THE_SERVER}
     set now_ms = ${NOW_US} div 1000;
     open old_keys;
     each_key: loop
@@ -185,7 +206,7 @@ begin
       set removed = removed + row_count();
     end loop;
     close old_keys;
-    commit;
+    ${COMMIT}
     select removed;
   end;
 end`;

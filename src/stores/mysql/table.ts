@@ -30,18 +30,35 @@ export function tableNames(given: string): TableNames {
       `table must be 1 to ${MAX_TABLE} letters, digits, underscores, dollars or dashes, with a database and a dot before them or without, not ${JSON.stringify(given)}.`,
     );
   }
+  return namesIn(database, tableName);
+}
+
+/**
+ * The same in a database that the names did not say. Without it, whoever runs `use` on a connection of the pool would have the store
+ * look for its locks elsewhere, and grant there what is taken here.
+ */
+export function inDatabase({ tableName }: TableNames, database: string): TableNames {
+  return namesIn(database, tableName);
+}
+
+function namesIn(database: string | undefined, tableName: string): TableNames {
   const swapName = `${tableName}_swap_v2`;
   const sweepName = `${tableName}_sweep_v2`;
-  const before = database === undefined ? "" : `\`${database}\`.`;
+  const before = database === undefined ? "" : `${quoted(database)}.`;
   return {
-    table: `${before}\`${tableName}\``,
-    swap: `${before}\`${swapName}\``,
-    sweep: `${before}\`${sweepName}\``,
+    table: `${before}${quoted(tableName)}`,
+    swap: `${before}${quoted(swapName)}`,
+    sweep: `${before}${quoted(sweepName)}`,
     database,
     tableName,
     swapName,
     sweepName,
   };
+}
+
+/** Databases that others have made may be called anything. */
+function quoted(name: string): string {
+  return `\`${name.replaceAll("`", "``")}\``;
 }
 
 function isName(name: string | undefined, max: number): name is string {

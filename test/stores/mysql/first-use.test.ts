@@ -116,12 +116,25 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
 
   test("a connection without a database is told to name one", async () => {
     const pool = database.pool({ uri: database.server.url.replace(/\/holdfast$/, "") });
-    const message = expect.stringMatching(/missing|no database/);
+    const message = expect.stringContaining("no database");
     await expect(use(mysqlStore(pool, { durability }))).rejects.toMatchObject({
       code: "STORE_FAILURE",
       message,
     });
     await use(mysqlStore(pool, { durability, table: "holdfast.holdfast_locks" }));
+  });
+
+  test("a migration refuses options that it does not have", async () => {
+    await expect(migrateMysql(database.pool(), { tabel: "x" } as never)).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("tabel"),
+    });
+  });
+
+  test("a table whose name another one has in capitals is told apart", async () => {
+    await migrateMysql(database.pool(), { table: "both" });
+    await database.admin("create table `Both` (value int) engine = MyISAM");
+    await use(mysqlStore(database.pool(), { durability, table: "both" }));
   });
 
   test("a table of an engine without transactions is refused", async () => {

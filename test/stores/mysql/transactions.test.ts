@@ -1,6 +1,7 @@
 /** What other transactions do to the store, and what the store does not do to them. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "holdfast";
+import { migrateMysql } from "holdfast/mysql";
 import { createConnection, type RowDataPacket } from "mysql2/promise";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
@@ -31,6 +32,14 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
   /** The thread that waits for a row. */
   async function waitingThread(): Promise<unknown> {
     return (await transactions()).find((transaction) => transaction["state"] === "LOCK WAIT")?.["thread"];
+  }
+
+  /** How often the server has undone a transaction because of a circle. */
+  async function deadlocks(): Promise<number> {
+    const rows = await database.admin(
+      "select count from information_schema.innodb_metrics where name = 'lock_deadlocks'",
+    );
+    return Number(rows[0]?.["count"] ?? rows[0]?.["COUNT"]);
   }
 
   test("a swap that gets at its row only after its time writes nothing, and says so", async () => {
@@ -144,15 +153,30 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     expect(pool.sent).toHaveLength(3);
   });
 
+  test("those that insert a key right after the sweep removed it may be in a circle, and are sent again", async () => {
+    const driver = newDriver(database.pool({ connectionLimit: 8 }));
+    const swept = { ...changeOf("swept", undefined, "before"), idle: true, keepUntilMs: 1_000 };
+    await swapNow(driver, [swept]);
+    const sweeper = await createConnection(database.server.url);
+    onTestFinished(() => sweeper.end());
+    await sweeper.query("set transaction isolation level read committed");
+    await sweeper.query("start transaction");
+    await sweeper.query("delete from holdfast_locks where lock_key = 'swept' and keep_until_ms < 5000");
+    const before = await deadlocks();
+    const inserting = [1, 2, 3].map((nth) => swapNow(driver, [changeOf("swept", undefined, `by ${nth}`)]));
+    await until("all wait for the row", async () => {
+      const states = (await transactions()).map(({ state }) => state);
+      return states.filter((state) => state === "LOCK WAIT").length === 3;
+    });
+    await sweeper.query("commit");
+    const states = (await Promise.all(inserting)).map(({ results }) => results[0]?.state);
+    expect(states.toSorted()).toEqual(["conflict", "conflict", "swapped"]);
+    expect(await deadlocks()).toBeGreaterThan(before);
+  });
+
   test("batches of the same keys in any order never wait for each other in a circle", async () => {
     const drivers = [newDriver(database.pool()), newDriver(database.pool()), newDriver(database.pool())];
     const keys = Array.from({ length: 12 }, (_, index) => `circle ${index}`);
-    const deadlocks = async () => {
-      const rows = await database.admin(
-        "select count from information_schema.innodb_metrics where name = 'lock_deadlocks'",
-      );
-      return Number(rows[0]?.["count"] ?? rows[0]?.["COUNT"]);
-    };
     const before = await deadlocks();
     const written = await Promise.all(
       drivers.map(async (driver, number) => {
@@ -221,6 +245,106 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
       await database.admin("set global read_only = 0");
     }
     expect(await lease.release()).toBe(true);
+  });
+
+  test("nothing is swept on a server that is read-only, also not for users who may write all the same", async () => {
+    const driver = newDriver(database.pool());
+    await swapNow(driver, [{ ...changeOf("old", undefined, "kept"), idle: true, keepUntilMs: 1_000 }]);
+    await database.admin("set global read_only = 1");
+    try {
+      await expect(driver.sweep?.(10)).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    } finally {
+      await database.admin("set global read_only = 0");
+    }
+    expect((await driver.read(["old"])).records[0]?.text).toBe("kept");
+  });
+
+  test("a server that becomes read-only while a swap waits for a row gets nothing of it", async () => {
+    const driver = newDriver(database.pool());
+    const keys = ["ro a", "ro c"];
+    const made = await swapNow(
+      driver,
+      keys.map((key) => changeOf(key, undefined, "before")),
+    );
+    const { version } = made.results[0] as { version: string };
+    const [first, last] = [await lockRow("ro a"), await lockRow("ro c")];
+    const changes = [
+      changeOf("ro b", undefined, "after"),
+      ...keys.map((key) => changeOf(key, version, "after")),
+    ];
+    const swapping = expect(swapNow(driver, changes)).rejects.toMatchObject({ cause: { errno: 1290 } });
+    await until("the swap waits for the first row", async () => (await waitingThread()) !== undefined);
+    // Now, so that it is on as soon as the statement that waits has ended.
+    const becoming = database.admin("set global read_only = 1");
+    try {
+      await until("it is about to be read-only", async () => {
+        const threads = await database.admin("show processlist");
+        return threads.some(({ Info }) => Info === "set global read_only = 1");
+      });
+      await first.query("commit");
+      await becoming;
+      await last.query("commit");
+      await swapping;
+    } finally {
+      await becoming;
+      await database.admin("set global read_only = 0");
+    }
+    const texts = (await driver.read(["ro a", "ro b", "ro c"])).records.map((record) => record?.text);
+    expect(texts).toEqual(["before", undefined, "before"]);
+  });
+
+  test("a session with a clock of its own is refused, and makes no second holder", async () => {
+    const lease = await createLocks(database.store(database.pool()))
+      .mutex("clock", { ttlMs: 60_000 })
+      .acquire();
+    const connection = await createConnection(database.server.url);
+    onTestFinished(() => connection.end());
+    await connection.query("set timestamp = unix_timestamp() + 7200");
+    const ahead = database.store(connection as never);
+    const asked = createLocks(ahead).mutex("clock").tryAcquire();
+    await expect(asked).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("set timestamp"),
+    });
+    await expect(newDriver(connection as never).sweep?.(1)).rejects.toMatchObject({ code: "STORE_FAILURE" });
+    expect(await lease.release()).toBe(true);
+  });
+
+  test.for(["chain", "release"])(
+    "a session that would %s with each commit has the store's transactions like any other",
+    async (completion) => {
+      const connection = await createConnection(database.server.url);
+      onTestFinished(() => connection.end());
+      await connection.query(`set completion_type = '${completion}'`);
+      const driver = newDriver(connection as never);
+      for (const nth of [1, 2]) {
+        const { results } = await swapNow(driver, [changeOf(`${completion} ${nth}`, undefined, "text")]);
+        expect(results[0]?.state).toBe("swapped");
+        expect(await driver.sweep?.(0)).toBe(0);
+      }
+      const [rows] = await connection.query<RowDataPacket[]>(
+        "select count(*) as sessions from information_schema.innodb_trx where trx_mysql_thread_id = connection_id()",
+      );
+      expect(rows[0]?.["sessions"]).toBe(0);
+    },
+  );
+
+  test("a store stays with the database of its first use, wherever its connections are pointed to", async () => {
+    await database.admin("create database `else where`");
+    const pool = database.pool({ connectionLimit: 1 });
+    await pool.query("use `else where`");
+    await migrateMysql(pool);
+    await pool.query("use holdfast");
+    const locks = createLocks(database.store(pool));
+    const lease = await locks.mutex("where").acquire();
+    await pool.query("use `else where`");
+    expect(await locks.mutex("where").tryAcquire()).toBeNull();
+    expect(await lease.release()).toBe(true);
+    const elsewhere = createLocks(database.store(pool));
+    const other = await elsewhere.mutex("where").acquire();
+    await pool.query("use holdfast");
+    expect(await locks.mutex("where").tryAcquire()).not.toBeNull();
+    expect(await other.release()).toBe(true);
   });
 
   test("what a session is set to changes nothing", async () => {
