@@ -207,8 +207,9 @@ function readText(fields: Fields, name: string, key: string, absent?: string): s
 
 function readNumber(fields: Fields, name: string, key: string, absent?: number): number {
   const value = fields[name] ?? absent;
-  // JSON can say 1e999, which is read as Infinity: a claim that would never expire.
-  if (!Number.isFinite(value)) throw unreadable(key, `"${name}" is not a finite number`);
+  // JSON can say 1e999, which is read as Infinity: a claim that would never expire. And a database that keeps times as whole numbers
+  // would refuse, because of a fraction, all that goes out together with this key.
+  if (!Number.isSafeInteger(value)) throw unreadable(key, `"${name}" is not a whole number`);
   return value as number;
 }
 

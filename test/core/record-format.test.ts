@@ -250,10 +250,10 @@ suite("record-format: what is rejected", () => {
 
   test.each(numbers)("record-format: a claim's %s that is no number is rejected", (name) => {
     expect(rejection(storedWith({ held: { [name]: "7" } })).message).toContain(
-      `"${name}" is not a finite number`,
+      `"${name}" is not a whole number`,
     );
     expect(rejection(storedWith({ waiting: { [name]: true } })).message).toContain(
-      `"${name}" is not a finite number`,
+      `"${name}" is not a whole number`,
     );
   });
 
@@ -267,14 +267,25 @@ suite("record-format: what is rejected", () => {
     "record-format: a holder without %s is rejected",
     (name) => {
       const { message } = rejection(storedWith({ held: { [name]: undefined } }));
-      expect(message).toContain(`"${name}" is not a finite number`);
+      expect(message).toContain(`"${name}" is not a whole number`);
     },
   );
 
   test.each(numbers)("record-format: a claim's %s that is beyond all numbers is rejected", (name) => {
     const text = storedWith({ waiting: { [name]: "beyond" } }).replace('"beyond"', "1e999");
-    expect(rejection(text).message).toContain(`"${name}" is not a finite number`);
+    expect(rejection(text).message).toContain(`"${name}" is not a whole number`);
   });
+
+  test.each(numbers)(
+    "record-format: a claim's %s with a fraction, or too large to be exact, is rejected",
+    (name) => {
+      for (const value of [1_794_887_403_684.5, 2 ** 53]) {
+        expect(rejection(storedWith({ held: { [name]: value } })).message).toContain(
+          `"${name}" is not a whole number`,
+        );
+      }
+    },
+  );
 
   test("record-format: a holder's fence is from 1 to the record's", () => {
     const reason = 'the fence of "a" is not from 1 to the record\'s';

@@ -115,7 +115,9 @@ export class Flights {
     while (this.#ready.length > 0 && this.#underWay < maxFlights && this.#closed === undefined) {
       const nowMs = clock.monotonicMs();
       const bounds = time.at(nowMs);
-      const isHalved = driver.worksInHalves && this.#underWay === 0 && this.#ready.length >= FIRST_HALVED;
+      // Where the other half would have to wait for the first one, nothing is gained by it.
+      const isHalved =
+        driver.worksInHalves && maxFlights > 1 && this.#underWay === 0 && this.#ready.length >= FIRST_HALVED;
       const seats = isHalved ? this.#half() : maxChanges;
       if (bounds === undefined) void this.#read(this.#ready.splice(0, seats));
       else void this.#swap(this.#passengers(bounds, seats), bounds, nowMs);

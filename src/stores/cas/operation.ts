@@ -7,6 +7,7 @@ import {
   decodeRecord,
   emptyRecord,
   encodeRecord,
+  findClaim,
   HoldfastError,
   isIdle,
   type LockRecord,
@@ -186,12 +187,13 @@ function applyAll(
   for (const operation of operations) {
     const { asked } = operation;
     operation.error = undefined;
-    if (leftBytes !== Number.POSITIVE_INFINITY && isNew(record, asked)) {
-      leftBytes -= claimBytes(asked.request);
-      if (leftBytes < 0) {
+    if (leftBytes !== Number.POSITIVE_INFINITY && asked.verb === "acquire") {
+      const bytes = addedBytes(record, asked.request);
+      if (bytes > leftBytes) {
         operation.error = recordFull(key, options.maxRecordBytes);
         continue;
       }
+      leftBytes -= bytes;
     }
     const answer = apply(record, asked, options.maxWaiters, turn);
     wakes = turn.granted.wake(toldByAnswer(asked, answer), wakes, options.isLocal);
@@ -208,15 +210,15 @@ function applyAll(
   return new Combined(kept === undefined ? change : { ...change, keepers: kept.assumed() }, record, text);
 }
 
-function isNew(record: LockRecord, asked: Asked): asked is Extract<Asked, { verb: "acquire" }> {
-  if (asked.verb !== "acquire") return false;
-  const { id } = asked.request;
-  return !record.held.some((claim) => claim.id === id) && !record.queue.some((claim) => claim.id === id);
+/** What a request adds to the text, or a little more. Asking again may say more of a claim than was said before. */
+function addedBytes(record: LockRecord, request: ClaimRequest): number {
+  const claim = findClaim(record, request.id);
+  if (claim === undefined) return byteLength(JSON.stringify(request)) + 100;
+  return Math.max(0, saidBytes(request) - saidBytes(claim));
 }
 
-/** What a claim adds to the text, or a little more. */
-function claimBytes(request: ClaimRequest): number {
-  return byteLength(JSON.stringify(request)) + 100;
+function saidBytes({ token, owner, info, application }: ClaimRequest | RecordClaim): number {
+  return byteLength(JSON.stringify([token, owner, info, application]));
 }
 
 function recordFull(key: string, maxBytes: number): HoldfastError {

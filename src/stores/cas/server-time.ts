@@ -79,7 +79,8 @@ export class ServerTime implements TimeSource {
     }
     const next: Sample = { serverMs, sentMs, receivedMs };
     const known = this.#sample;
-    if (known !== undefined && this.#isBetter(known, next)) return;
+    // One that is not used any more is no better than any: kept because it is narrower, it would have the time asked for again and again.
+    if (known !== undefined && this.at(receivedMs) !== undefined && this.#isBetter(known, next)) return;
     this.#sample = next;
   }
 

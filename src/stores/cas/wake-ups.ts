@@ -42,7 +42,8 @@ interface Owner {
 }
 
 interface Waiter {
-  readonly owner: Owner;
+  /** By name: it may listen anew while the claim waits, as a client that comes back to a lock server does. */
+  readonly ownerName: string;
   readonly untilMs: number;
 }
 
@@ -107,15 +108,14 @@ export class WakeUps {
 
   /** A claim waits, until then at least. Only those are kept in mind for whom somebody listens here. */
   waits(key: string, id: string, ownerName: string, untilMs: number): void {
-    const owner = this.#owners.get(ownerName);
-    if (owner === undefined) return;
+    if (!this.#owners.has(ownerName)) return;
     let crowd = this.#waiters.get(key);
     if (crowd === undefined) {
       crowd = { byId: new Map(), fence: 0n };
       this.#waiters.set(key, crowd);
     }
     if (!crowd.byId.has(id)) this.#waiterCount++;
-    crowd.byId.set(id, { owner, untilMs });
+    crowd.byId.set(id, { ownerName, untilMs });
     if (this.#waiterCount > this.#purgeAt) this.#purge();
     this.#schedulePoll();
   }
@@ -125,7 +125,7 @@ export class WakeUps {
     const byId = this.#waiters.get(key)?.byId;
     const waiter = byId?.get(id);
     if (byId === undefined || waiter === undefined) return false;
-    byId.set(id, { owner: waiter.owner, untilMs });
+    byId.set(id, { ownerName: waiter.ownerName, untilMs });
     return true;
   }
 
@@ -147,7 +147,8 @@ export class WakeUps {
       const waiter = crowd.byId.get(id);
       if (waiter === undefined) continue;
       this.forget(key, id);
-      this.#tell(waiter.owner, { key, id, fence });
+      const owner = this.#owners.get(waiter.ownerName);
+      if (owner !== undefined) this.#tell(owner, { key, id, fence });
     }
   }
 
@@ -262,7 +263,8 @@ export class WakeUps {
   #unheard(): string[] {
     const keys: string[] = [];
     for (const [key, { byId }] of this.#waiters) {
-      if ([...byId.values()].some(({ owner }) => !owner.listening)) keys.push(key);
+      if ([...byId.values()].some(({ ownerName }) => this.#owners.get(ownerName)?.listening === false))
+        keys.push(key);
     }
     return keys;
   }

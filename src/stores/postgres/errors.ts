@@ -25,7 +25,9 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "3D": failure("Create the database, or name another one in the client."),
   "3F": failure("Create the schema that table names: create schema."),
   "40": unavailable("The transaction was undone because of others. It is tried again."),
-  "42501": unauthorized("The user lacks rights on the table: docs/stores/postgres.md lists what it needs."),
+  "42501": unauthorized(
+    "The user lacks rights on the schema, the table or its function, and the cause says on which: docs/stores/postgres.md lists what it needs.",
+  ),
   "42P01": failure(`The table is missing. ${migrate}`),
   "42703": failure(`The table has other columns than the store's. Choose another table. ${migrate}`),
   "42883": failure(`The function of the store is missing. ${migrate}`),

@@ -74,8 +74,8 @@ export class Listening {
     this.#isWorking = true;
     this.#timer?.cancel();
     void this.#workOff().then((nextMs) => {
-      this.#isWorking = false;
-      if (this.#closed || nextMs === undefined) return;
+      // Somebody who came since the work was done has had it begun anew.
+      if (this.#closed || this.#isWorking || nextMs === undefined) return;
       this.#timer = this.#clock.setTimer(nextMs, () => this.#work());
     });
   }
@@ -102,6 +102,9 @@ export class Listening {
       const nextMs = this.#retryMs;
       this.#retryMs = Math.min(2 * nextMs, MAX_RETRY_MS);
       return nextMs;
+    } finally {
+      // Together with the last look at what is wanted: whoever came between the two would be worked for by nobody.
+      this.#isWorking = false;
     }
   }
 
@@ -110,7 +113,7 @@ export class Listening {
     return (
       channels.size > 0 &&
       channels.size === this.#wanted.size &&
-      [...this.#wanted.keys()].every((channel) => channels.has(channel))
+      [...this.#wanted].every(([channel, { known }]) => known && channels.has(channel))
     );
   }
 

@@ -104,6 +104,20 @@ export function pushing(test: DefineTest): void {
     await trial.release(holder);
     await trial.eventually("the grant is pushed", () => told.includes(`${key} ${waiter.id}`));
   });
+
+  test("an owner that listens anew, as one that comes back, is told of claims that waited before", async (trial) => {
+    const key = trial.key();
+    const holder = trial.mutex(key);
+    await trial.hold(holder);
+    const unsubscribe = trial.store.onGrant(owner(trial, "back"), () => {});
+    const waiter = await trial.queue(trial.mutex(key, { owner: owner(trial, "back") }));
+    unsubscribe();
+    const told = listen(trial.store, trial, "back");
+    // A store listens before it lets a claim wait, so from here on it does.
+    await trial.queue(trial.mutex(key, { owner: owner(trial, "back") }));
+    await trial.release(holder);
+    await trial.eventually("the grant is pushed", () => told.includes(`${key} ${waiter.id}`));
+  });
 }
 
 /** Owners are names that all tests on a backend share, so each test makes its own. */

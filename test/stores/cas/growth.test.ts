@@ -1,4 +1,5 @@
 /** What waiters add to every change of their key: docs/stores/cas.md says how much. */
+import type { CasDriver } from "holdfast/cas";
 import { expect, test } from "vitest";
 import { attempt, createScene, wait } from "./scene.ts";
 
@@ -21,4 +22,34 @@ test("cas: a waiter adds some 150 bytes to the record of its key", async () => {
     state: "refused",
     reason: "queue-full",
   });
+});
+
+const small = (driver: CasDriver): CasDriver => ({ ...driver, limits: { recordBytes: 4_096 } });
+
+test("cas: a record keeps within its bytes, also where claims are asked for again with more to say", async () => {
+  const scene = createScene();
+  const { store } = scene.process({ wrap: small });
+  await store.acquire(attempt("k", "holder"));
+  const ids = Array.from({ length: 15 }, (_, n) => `w${n}`);
+  for (const id of ids) await store.acquire(wait("k", id));
+  const asked = ids.map((id) => store.acquire(wait("k", id, { info: "y".repeat(1_000) })));
+  const settled = await Promise.allSettled(asked);
+  const refused = settled.filter(({ status }) => status === "rejected");
+  expect(refused.length).toBeGreaterThan(0);
+  for (const { reason } of refused as PromiseRejectedResult[]) expect(reason.code).toBe("QUEUE_FULL");
+  const text = scene.database.rows.get("k")?.text ?? "";
+  expect(Buffer.byteLength(text)).toBeLessThanOrEqual(4_096);
+  expect(JSON.parse(text).waiting).toHaveLength(15);
+});
+
+test("cas: a claim that there is no room for takes none from a smaller one after it", async () => {
+  const scene = createScene();
+  const { store } = scene.process({ wrap: small });
+  await store.acquire(attempt("k", "holder"));
+  const info = "x".repeat(1_000);
+  for (const id of ["a", "b", "c"]) await store.acquire(wait("k", id, { info }));
+  const large = store.acquire(wait("k", "large", { info }));
+  const little = store.acquire(wait("k", "little"));
+  await expect(large).rejects.toMatchObject({ code: "QUEUE_FULL" });
+  expect((await little).state).toBe("waiting");
 });

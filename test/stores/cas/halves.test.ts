@@ -115,3 +115,12 @@ test("cas: who had to stay goes before those who come again, whatever its key", 
   await scene.soon(Promise.all(callers));
   expect(Math.min(...cycles)).toBeGreaterThan(Math.max(...cycles) / 2);
 });
+
+test("cas: where one request at a time may be under way, all keys are in it", async () => {
+  const scene = createScene();
+  const process = scene.process({ maxFlights: 1, wrap: inHalves });
+  await process.store.acquire(attempt("first", "x"));
+  flightsOf(process);
+  await Promise.all(numbered(64).map((request) => process.store.acquire(request)));
+  expect(flightsOf(process).map((keys) => keys.length)).toEqual([64]);
+});

@@ -1,4 +1,5 @@
 /** The server's time is known only within bounds, and every decision takes the bound that harms nobody. */
+import { createLocks } from "holdfast";
 import { expect, test } from "vitest";
 import { ServerTime } from "../../../src/stores/cas/server-time.ts";
 import { attempt, createScene, type Scene } from "./scene.ts";
@@ -166,3 +167,46 @@ test("cas: what a driver does before its first request does not make the time le
   await scene.soon(a.store.look({ key: "k", maxClaims: 1 }));
   expect(prepared).toBe(2);
 });
+
+test("server time: a sample that is too old to be used gives way to one that is less exact", () => {
+  const time = new ServerTime(0.001, () => 60_000);
+  time.add(1_000, 0, 1);
+  time.add(62_000, 61_000, 61_200);
+  expect(time.at(61_200)).toBeDefined();
+});
+
+test("cas: a holder whose way to the server has become slower, and never fails, keeps its lease", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  const locks = createLocks(a.store, { clock: scene.clock });
+  const lease = await scene.soon(locks.mutex("k", { ttlMs: 10_000 }).acquire());
+  // As after a failover to another region, beside what was known when it was quick.
+  a.usual = { thereMs: 100, backMs: 100 };
+  for (let ms = 0; ms < 90_000 && lease.held; ms += 50) await scene.clock.advance(50);
+  expect(lease.held).toBe(true);
+});
+
+test.each([
+  { who: "compares", checksTime: true, silentMs: 61_000, slowMs: 200, clockDrift: 0.001 },
+  { who: "does not compare", checksTime: false, silentMs: 6_000, slowMs: 50, clockDrift: 0.001 },
+  {
+    who: "compares, by clocks that do not drift",
+    checksTime: true,
+    silentMs: 61_000,
+    slowMs: 3,
+    clockDrift: 0,
+  },
+])(
+  "cas: after a silence, a server that $who times and has become slower is asked for its time once",
+  async (given) => {
+    const { checksTime, silentMs, slowMs, clockDrift } = given;
+    const scene = createScene();
+    const a = scene.process({ clockDrift, wrap: (driver) => ({ ...driver, checksTime }) });
+    await a.store.acquire(attempt("k", "a"));
+    await scene.clock.advance(silentMs);
+    a.usual = { thereMs: slowMs };
+    a.requests.splice(0);
+    await scene.soon(a.store.acquire(attempt("other", "b")));
+    expect(a.requests.map(({ request }) => request)).toEqual(["read", "swap"]);
+  },
+);

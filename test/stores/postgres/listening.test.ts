@@ -5,11 +5,54 @@ import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { ManualClock } from "holdfast/testing";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { Listening } from "../../../src/stores/postgres/listening.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunPgBouncer, startPgBouncer } from "../../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 import { type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
 import { newDriver } from "./new-driver.ts";
+
+describe("postgres: who is listened for", () => {
+  function listen() {
+    const texts: string[] = [];
+    const clock = new ManualClock();
+    const session = { query: async (text: string) => void texts.push(text), on: () => {}, end: () => {} };
+    return { texts, clock, listening: new Listening(async () => session, clock) };
+  }
+
+  // (1) The last one stops, and the work is done with that. (2) In the same moment another one comes, who finds it under way. (3) It is
+  // said to be over, and nobody begins it again. A client that comes back to a lock server stops and listens like that.
+  test("whoever comes just after the last one has stopped is listened for", async () => {
+    const { clock, listening } = listen();
+    const stop = await listening.listen("a", () => {});
+    await clock.advance(0);
+    stop();
+    let isListening = false;
+    void listening
+      .listen("b", () => {})
+      .then(() => {
+        isListening = true;
+      });
+    await clock.advance(1_000);
+    expect(isListening).toBe(true);
+    listening.close();
+  });
+
+  test("whoever takes the place of one that is about to be listened for is listened for", async () => {
+    const { clock, listening } = listen();
+    listening.listen("a", () => {}).catch(() => {});
+    for (let turn = 0; turn < 3; turn++) await Promise.resolve();
+    let isListening = false;
+    void listening
+      .listen("a", () => {})
+      .then(() => {
+        isListening = true;
+      });
+    await clock.advance(1_000);
+    expect(isListening).toBe(true);
+    listening.close();
+  });
+});
 
 describe.skipIf(!canRunPostgres())("postgres: listening", () => {
   let server: PostgresServer;
