@@ -378,7 +378,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: grants are seen, and not told",
     file: "src/stores/cas/wake-ups.ts",
-    find: "      this.#tell(waiter.owner, { key, id, fence });",
+    find: "      if (owner !== undefined) this.#tell(owner, { key, id, fence });",
     replace: "",
   },
   {
@@ -552,7 +552,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "file: a commit that would undo another is made",
     file: "src/stores/file/file-heads.js",
-    find: "next !== latest + 1",
+    find: "next !== heads.commit + 1",
     replace: "next === 0",
   },
   {

@@ -16,7 +16,7 @@ import { closeSync, fdatasyncSync, openSync } from "node:fs";
 import { ChangeReader, countChanges } from "./change-format.js";
 import { alignedTime, readBoot, readMonotonicMs, timeOf } from "./disk-clock.js";
 import { codedError, failureOf } from "./failures.js";
-import { checkBase, flushAnew } from "./file-heads.js";
+import { checkBase, flushAnew, grow } from "./file-heads.js";
 import { arrive, hasClaimsAt, momentOf, readState, writeState } from "./folder-state.js";
 import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
 
@@ -36,6 +36,12 @@ import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-fo
 const NOTHING = Buffer.from([0]);
 /** Address space, of which only what is used takes room. It grows by itself where it is not enough. */
 const MAP_BYTES = 1_073_741_824;
+/** Pages that a change writes in another place, at most: a few in each of two trees. */
+const CHANGE_PAGES = 4;
+/** Further ones of a transaction: what the folder knows of itself, and which pages are free. */
+const OTHER_PAGES = 16;
+/** So many times its bytes is what a row takes at most: what needs a page of its own may fill less than half of it. */
+const SLACK = 3;
 /** Entries that one sweep looks at, so that it holds up nobody for long. */
 const LOOKED_AT_ONCE = 4_000;
 
@@ -51,11 +57,18 @@ export class Database {
   /** What the folder knows of itself, in the present transaction. @type {State} */
   #state;
   #changed = false;
+  /** How many changes the present transaction has, and how many bytes they write. */
+  #changes = 0;
+  #bytes = 0;
+  /** What the present transaction began from. @type {import("./file-heads.js").Heads} */
+  #heads = { commit: 0, lastPage: 0, pageBytes: 0 };
+  /** How large the file is, or was. It never shrinks. */
+  #fileBytes = 0;
   /** The file, for what LMDB offers no call for. @type {number} */
   #descriptor;
   /** The latest moment of the folder that is known to be on the disk. */
   #flushed = "";
-  /** The time of the folder before the latest transaction. A machine that loses its power goes on from there, or later. */
+  /** The time of the folder before the latest transaction that changed it. A machine that loses its power goes on from there, or later. */
   keptMs = 0;
   /** How long the latest commit took. */
   #commitMs = 0;
@@ -96,10 +109,12 @@ export class Database {
     let descriptor;
     try {
       descriptor = openSync(path, "r+");
+      const file = descriptor;
       const machine = { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs };
       const { state, isResumed } = root.transactionSync(() => {
-        checkBase(root, /** @type {number} */ (descriptor));
-        flushAnew(/** @type {number} */ (descriptor));
+        const { lastPage, pageBytes } = checkBase(root, file);
+        flushAnew(file);
+        grow(file, (lastPage + 1 + CHANGE_PAGES + OTHER_PAGES) * pageBytes);
         return arrive(root, machine);
       });
       const database = new Database(root, state, descriptor);
@@ -122,12 +137,15 @@ export class Database {
   transact(work) {
     let doneMs = 0;
     const result = this.#root.transactionSync(() => {
-      checkBase(this.#root, this.#descriptor);
+      this.#heads = checkBase(this.#root, this.#descriptor);
       this.#state = readState(this.#root);
-      this.keptMs = this.#state.lastMs;
       this.#changed = false;
+      this.#changes = 0;
+      this.#bytes = 0;
+      const beforeMs = this.#state.lastMs;
       const result = work();
       if (this.#changed) {
+        this.keptMs = beforeMs;
         const lastMonotonicMs = readMonotonicMs();
         const lastMs = timeOf(this.#state, lastMonotonicMs);
         this.#state = { ...this.#state, lastMs, lastMonotonicMs };
@@ -193,6 +211,7 @@ export class Database {
       case "sweep":
         return this.#sweep(request.limit);
       case "register":
+        this.#makeRoom(request.owner.length + request.socket.length);
         this.#owners.putSync(Buffer.from(request.owner), Buffer.from(request.socket));
         return undefined;
       case "forget":
@@ -250,8 +269,10 @@ export class Database {
     if (!isTimely) return "untimely";
     // A counter for all keys, so that a version does not come back with a key that was removed.
     const next = ++this.#state.versions;
+    const row = change.row(next);
+    this.#makeRoom(row.length + 2 * key.length);
     this.#changed = true;
-    this.#records.putSync(key, change.row(next));
+    this.#records.putSync(key, row);
     // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
     if (version === 0) this.#ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
     return next;
@@ -283,6 +304,25 @@ export class Database {
     return { nowMs: this.nowMs(), rows };
   }
 
+  /**
+   * Sees to it that there is room for one more change of the present transaction, before it is made. See {@link grow}.
+   *
+   * @param {number} bytes What it writes.
+   */
+  #makeRoom(bytes) {
+    this.#changes++;
+    this.#bytes += bytes;
+    const { lastPage, pageBytes } = this.#heads;
+    // No more can be written anew than there are.
+    const rewritten = Math.min(CHANGE_PAGES * this.#changes, lastPage);
+    const listed = rewritten / 128;
+    const added = (SLACK * this.#bytes) / pageBytes;
+    const pages = lastPage + 1 + Math.ceil(rewritten + listed + added) + OTHER_PAGES;
+    if (pages * pageBytes > this.#fileBytes) {
+      this.#fileBytes = grow(this.#descriptor, pages * pageBytes);
+    }
+  }
+
   /** @param {number} limit */
   #sweep(limit) {
     const nowMs = this.nowMs();
@@ -294,6 +334,7 @@ export class Database {
       looked++;
       const key = keyOf(entry);
       const row = this.#records.get(key);
+      this.#makeRoom(entry.length);
       this.#changed = true;
       this.#ends.removeSync(entry);
       if (row !== undefined && keptUntilMs(row) >= nowMs) {
@@ -317,7 +358,9 @@ export class Database {
         : [{ key: Buffer.from(owner), value: this.#owners.get(Buffer.from(owner)) }];
     for (const { key, value } of rows) {
       // Another store may have become the owner's since.
-      if (value?.toString() === socket) this.#owners.removeSync(key);
+      if (value?.toString() !== socket) continue;
+      this.#makeRoom(0);
+      this.#owners.removeSync(key);
     }
   }
 
@@ -332,6 +375,7 @@ export class Database {
     for (const { value } of this.#records.getRange({})) {
       if (keptUntilMs(value) > nowMs && hasClaimsAt(textOf(value), nowMs)) return;
     }
+    this.#makeRoom(0);
     const { format, versions } = this.#state;
     this.#state = { format, versions, ...alignedTime(this.#state, machine) };
     this.#changed = true;

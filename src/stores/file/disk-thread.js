@@ -13,6 +13,7 @@ import { Database } from "./database.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
+import { undisturbed } from "./gate.js";
 import { answerLetters, failing } from "./letters.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
@@ -82,7 +83,8 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
   try {
     if (isInDoubt) await close();
     database ??= await open();
-    if (!answerLetters(database, letters, post)) await close();
+    const present = database;
+    if (!undisturbed(data.gate, () => answerLetters(present, letters, post))) await close();
     if (database?.isFlushed === false) flushSoon();
   } catch (error) {
     const failure = failureOf(error);
@@ -109,7 +111,7 @@ function flushSoon() {
 
 function flush() {
   try {
-    database?.flush();
+    undisturbed(data.gate, () => database?.flush());
   } catch {
     isInDoubt = true;
   }
@@ -127,7 +129,9 @@ async function open() {
     if (nextPlease === undefined) throw codedError("EBUSY", "another process does not finish opening it");
     try {
       checkFolder(data.folder, file);
-      const opened = await Database.open(await loadLmdb(), file, data.wallMs);
+      const lmdb = await loadLmdb();
+      // Its transactions are over when it returns. The time is the present one: the thread may be old, and the folder new.
+      const opened = await undisturbed(data.gate, () => Database.open(lmdb, file, Date.now()));
       // LMDB puts the contents of a new file on the disk, but not its name.
       for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
       letGo = giveBack;

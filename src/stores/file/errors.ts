@@ -61,6 +61,9 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   STALE_BASE: unavailable(
     "Others opened its files in the same moment, several times in a row. Nothing was changed. Try again.",
   ),
+  HALF_DONE: unavailable(
+    "Others opened its files in the same moment. Whether it was done is unknown. Try again.",
+  ),
   FLUSH_FAILED: unavailable(
     "The disk failed to take what was written. Whether it has it is unknown. Look at the system's log.",
   ),

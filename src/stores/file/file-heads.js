@@ -1,5 +1,5 @@
 /** The first two pages of the file: each says which commit made it, and the later one counts. */
-import { fdatasyncSync, readSync, writeSync } from "node:fs";
+import { fdatasyncSync, fstatSync, readSync, writeSync } from "node:fs";
 import { codedError } from "./failures.js";
 
 /** @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root */
@@ -9,11 +9,21 @@ export const STALE_BASE = "STALE_BASE";
 
 /** Two pages, of the largest size that there is. */
 const HEADS_BYTES = 2 * 65_536;
-/** Where a head says how large pages are, and which commit made it; the heads are the first two pages. */
+/** Where a head says how large pages are; the heads are the first two pages. */
 const PAGE_BYTES_AT = 48;
-const COMMIT_AT = 152;
+/** Where it says which page is the last one in use, and behind that which commit made it. */
+const LAST_PAGE_AT = 144;
+/** What a file grows by at least, in bytes. */
+const GROWTH_BYTES = 65_536;
 
-const numberBytes = Buffer.alloc(8);
+/**
+ * @typedef {object} Heads
+ * @property {number} commit The latest one.
+ * @property {number} lastPage The last one in use, counted from 0.
+ * @property {number} pageBytes
+ */
+
+const numbers = Buffer.alloc(16);
 
 /**
  * After a flush that failed, the system takes what it could not write for written. LMDB relies on the latest commit but one being on
@@ -38,26 +48,46 @@ export function flushAnew(descriptor) {
  *
  * @param {Root} root
  * @param {number} descriptor
+ * @returns {Heads}
  */
 export function checkBase(root, descriptor) {
-  const latest = Math.max(commitAt(descriptor, 0), commitAt(descriptor, pageBytes(descriptor)));
+  const heads = readHeads(descriptor);
   const next = root.getWriteTxnId();
-  if (next !== latest + 1) {
-    throw codedError(STALE_BASE, `commit ${next} would follow upon commit ${latest}`);
+  if (next !== heads.commit + 1) {
+    throw codedError(STALE_BASE, `commit ${next} would follow upon commit ${heads.commit}`);
   }
+  return heads;
 }
 
 /**
  * @param {number} descriptor
- * @param {number} head
+ * @returns {Heads}
  */
-function commitAt(descriptor, head) {
-  readSync(descriptor, numberBytes, 0, 8, head + COMMIT_AT);
-  return Number(numberBytes.readBigUInt64LE(0));
+function readHeads(descriptor) {
+  readSync(descriptor, numbers, 0, 4, PAGE_BYTES_AT);
+  const pageBytes = numbers.readUInt32LE(0);
+  let [commit, lastPage] = [0, 0];
+  for (const head of [0, pageBytes]) {
+    readSync(descriptor, numbers, 0, 16, head + LAST_PAGE_AT);
+    lastPage = Math.max(lastPage, Number(numbers.readBigUInt64LE(0)));
+    commit = Math.max(commit, Number(numbers.readBigUInt64LE(8)));
+  }
+  return { commit, lastPage, pageBytes };
 }
 
-/** @param {number} descriptor */
-function pageBytes(descriptor) {
-  readSync(descriptor, numberBytes, 0, 4, PAGE_BYTES_AT);
-  return numberBytes.readUInt32LE(0);
+/**
+ * Makes the file at least that large, with zeros that are really written, so that there is room for as much. Throws where the disk has
+ * none. That is better met here than by `lmdb`: where it fails to write a page it writes over its own memory, and the process ends sooner or later.
+ *
+ * @param {number} descriptor
+ * @param {number} leastBytes
+ * @returns {number} How large it is.
+ */
+export function grow(descriptor, leastBytes) {
+  const { size } = fstatSync(descriptor);
+  if (size >= leastBytes) return size;
+  const zeros = Buffer.alloc(leastBytes - size + GROWTH_BYTES);
+  let done = 0;
+  while (done < zeros.length) done += writeSync(descriptor, zeros, done, zeros.length - done, size + done);
+  return size + done;
 }

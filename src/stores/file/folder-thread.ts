@@ -4,6 +4,7 @@ import { resolve } from "node:path";
 import { Worker } from "node:worker_threads";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import { mapFailure } from "./errors.ts";
+import { closeGates, newGate } from "./gate.js";
 import type { Letter, Post, Replies, Reply, Request, ThreadData } from "./protocol.ts";
 
 interface Pending {
@@ -17,6 +18,10 @@ const LEAVE_MS = 5_000;
 const SMOOTHING = 0.1;
 
 const threads = new Map<string, FolderThread>();
+
+/** Those of the threads that have not ended. */
+const gates = new Set<SharedArrayBuffer>();
+const finishTransactions = () => closeGates(gates);
 
 export class FolderThread {
   readonly folder: string;
@@ -80,6 +85,7 @@ export class FolderThread {
       }, LEAVE_MS);
       worker.once("exit", () => {
         clearTimeout(timer);
+        this.#rejectAll(undefined);
         resolve();
       });
       worker.postMessage("close");
@@ -87,7 +93,10 @@ export class FolderThread {
   }
 
   #start(): Worker {
-    const workerData: ThreadData = { folder: this.folder, wallMs: Date.now() };
+    const gate = newGate();
+    if (gates.size === 0) process.on("exit", finishTransactions);
+    gates.add(gate);
+    const workerData: ThreadData = { folder: this.folder, gate };
     const worker = new Worker(new URL("./disk-thread.js", import.meta.url), {
       workerData,
       // What the application loads into its own thread has no business in this one.
@@ -97,7 +106,11 @@ export class FolderThread {
     worker.unref();
     worker.on("message", (post: Post) => this.#deliver(post));
     worker.on("error", (error) => this.#lose(worker, error));
-    worker.on("exit", () => this.#lose(worker, undefined));
+    worker.on("exit", () => {
+      gates.delete(gate);
+      if (gates.size === 0) process.off("exit", finishTransactions);
+      this.#lose(worker, undefined);
+    });
     this.#worker = worker;
     return worker;
   }
@@ -117,6 +130,10 @@ export class FolderThread {
   #lose(worker: Worker, cause: unknown): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
+    this.#rejectAll(cause);
+  }
+
+  #rejectAll(cause: unknown): void {
     const lost = [...this.#pending.values()];
     this.#pending.clear();
     const error = lossOf(this.folder, cause);

@@ -6,7 +6,7 @@
  * lost, and is answered before.
  */
 import { countChanges } from "./change-format.js";
-import { failureOf } from "./failures.js";
+import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 
 /**
@@ -95,7 +95,13 @@ function answersTo(database, letters) {
     letters.map(({ number, request }) => ({ number, reply: database.answer(request) })),
   );
   if (done !== undefined) return done;
-  return letters.map((letter) => alone(database, letter, failure, letters.length));
+  try {
+    return letters.map((letter) => alone(database, letter, failure, letters.length));
+  } catch (error) {
+    // Some may have been made by now, and must not be asked for again: whoever asked knows how.
+    const { code, message } = failureOf(error);
+    throw code === STALE_BASE ? codedError("HALF_DONE", message) : error;
+  }
 }
 
 /**

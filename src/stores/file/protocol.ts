@@ -4,8 +4,7 @@ import type { PackedChanges } from "./change-format.js";
 /** What a thread is started with. */
 export interface ThreadData {
   readonly folder: string;
-  /** What time the creator of the store takes it to be. Counts only where the folder knows no time of its own. */
-  readonly wallMs: number;
+  readonly gate: SharedArrayBuffer;
 }
 
 export interface ReadRequest {

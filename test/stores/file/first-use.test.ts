@@ -16,6 +16,7 @@ import { Worker } from "node:worker_threads";
 import { createLocks } from "holdfast";
 import { type FileStoreOptions, fileStore } from "holdfast/file";
 import { afterAll, describe, expect, onTestFinished, test } from "vitest";
+import { newGate } from "../../../src/stores/file/gate.js";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { changeState, changeText, textOf, withFiles } from "./raw-files.ts";
@@ -152,12 +153,27 @@ describe("file: first use", () => {
       cpSync(join(source, name), join(folder, name));
     }
     writeFileSync(join(folder, "package.json"), '{"type":"module"}');
-    const workerData = { folder: join(folder, "data"), wallMs: Date.now() };
+    const workerData = { folder: join(folder, "data"), gate: newGate() };
     const thread = new Worker(join(folder, "disk-thread.js"), { workerData });
     thread.postMessage({ number: 1, request: { verb: "read", keys: [] } });
     const [post] = await once(thread, "message");
     expect(post).toMatchObject({ answers: [{ number: 1, failure: { code: "NO_LMDB" } }] });
     await thread.terminate();
+  });
+
+  test("a folder that is put right while its thread lives begins with the present time, and so do its fences", async () => {
+    const folder = testFolder();
+    const file = join(folder, "locks.mdb");
+    writeFileSync(file, "not one of LMDB".repeat(1_000));
+    const locks = createLocks(fileStore(folder));
+    await expect(locks.mutex("key").acquire()).rejects.toMatchObject({ code: "STORE_FAILURE" });
+    // The thread is older than this, by the clock on the wall.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const putRightMs = Date.now();
+    rmSync(file);
+    const { fence } = await locks.mutex("key").acquire();
+    expect(Number(fence) / 1_000).toBeGreaterThanOrEqual(putRightMs);
+    await locks.close();
   });
 
   test("a folder that was removed is made anew, and its fences are higher", async () => {

@@ -10,6 +10,8 @@ import { casStore } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { fileDriver } from "../../../src/stores/file/file-driver.ts";
+import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
+import { newGate } from "../../../src/stores/file/gate.js";
 import { distantDriver } from "../cas/distant-driver.ts";
 import { testFolder } from "./folders.ts";
 
@@ -26,6 +28,20 @@ function threadsInUse(): Set<Worker> {
 }
 
 describe("file: the thread of a folder", () => {
+  test("that dies while its last store leaves it answers what it was asked, all the same", async () => {
+    const threads = threadsInUse();
+    const thread = FolderThread.of(testFolder());
+    await thread.ask({ verb: "read", keys: [] });
+    const asked = thread.ask({ verb: "read", keys: [] }).then(
+      () => "answered",
+      ({ code }) => code,
+    );
+    const left = thread.leave();
+    await [...threads][0]?.terminate();
+    await left;
+    expect(["answered", "STORE_UNAVAILABLE"]).toContain(await asked);
+  });
+
   test("is shared by all stores of a process, and ends with the last", async () => {
     const threads = threadsInUse();
     const folder = testFolder();
@@ -63,7 +79,7 @@ describe("file: the thread of a folder", () => {
     await locks.mutex("key").run(() => {});
     // As another copy of Holdfast would start it, or a thread of the application.
     const program = new URL("../../../src/stores/file/disk-thread.js", import.meta.url);
-    const other = new Worker(program, { workerData: { folder, wallMs: Date.now() } });
+    const other = new Worker(program, { workerData: { folder, gate: newGate() } });
     const asked = { number: 1, request: { verb: "read", keys: [] } };
     other.postMessage(asked);
     const [refused] = await once(other, "message");

@@ -1,0 +1,20 @@
+/** A process that ends while its thread waits for the file that another one has: by process.exit(), or by an error nobody catches. */
+import { createLocks } from "holdfast";
+import { fileStore } from "holdfast/file";
+
+const [folder = "", how = ""] = process.argv.slice(2);
+const locks = createLocks(fileStore(folder), { onWarning: () => {} });
+await locks.mutex("ending").run(() => {});
+process.once("message", () => {
+  locks
+    .mutex("ending")
+    .tryAcquire()
+    .catch(() => {});
+  // Until then the request is with the thread.
+  setTimeout(() => {
+    process.send?.("ends");
+    if (how === "throw") throw new Error("nobody catches this");
+    process.exit(0);
+  }, 300);
+});
+process.send?.("ready");
