@@ -376,6 +376,12 @@ export const mutants: readonly Mutant[] = [
     replace: "if (this.#owners.size >= 0) return;",
   },
   {
+    name: "cas: an old sample of the time is kept because it is more exact",
+    file: "src/stores/cas/server-time.ts",
+    find: "this.at(receivedMs) !== undefined && ",
+    replace: "",
+  },
+  {
     name: "cas: grants are seen, and not told",
     file: "src/stores/cas/wake-ups.ts",
     find: "      if (owner !== undefined) this.#tell(owner, { key, id, fence });",
