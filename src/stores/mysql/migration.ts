@@ -3,7 +3,7 @@
  *
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
-import { HoldfastError } from "../../core/index.ts";
+import { checkOptionNames, HoldfastError } from "../../core/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
@@ -24,6 +24,7 @@ const PATIENCE_MS = 60_000;
  * await migrateMysql(pool);
  */
 export async function migrateMysql(client: MysqlClient, options: MysqlMigrationOptions = {}): Promise<void> {
+  checkOptionNames("migrateMysql", options, { table: true });
   const names = tableNames(options.table ?? DEFAULT_TABLE);
   await migrate(sender(checkClient(client), PATIENCE_MS), names);
 }
