@@ -99,7 +99,7 @@ function urlOf(command: Command, options: TargetOptions): string | undefined {
   }
   const storeWins = store !== undefined && command.getOptionValueSource("server") !== "cli";
   if (storeWins) {
-    if (/^memory:/.test(store)) {
+    if (/^memory:/i.test(store)) {
       throw usageError(
         "memory: is the memory of this very command, so a lock there keeps nobody out.",
         "Start a server with `holdfast serve --memory`, and leave --store away.",
@@ -112,8 +112,8 @@ function urlOf(command: Command, options: TargetOptions): string | undefined {
 
 /** A server may be named as a host, by the URL that it logs, or as a store. */
 function serverUrl(text: string): string {
-  if (/^holdfasts?:\/\//.test(text)) return text;
-  if (/^https?:\/\//.test(text)) return text.replace(/^http/, "holdfast");
+  if (/^holdfasts?:\/\//i.test(text)) return text;
+  if (/^https?:\/\//i.test(text)) return text.replace(/^http/i, "holdfast");
   if (/^[a-z+]+:\/\//i.test(text)) {
     throw usageError(
       "--server must be a host such as locks:7420, or an http, https, holdfast or holdfasts URL.",
@@ -127,12 +127,12 @@ function connectionOptions(options: TargetOptions, url: string): OpenStoreOption
   const tlsCa = options.tlsCa || undefined;
   const clientCert = options.clientCert || undefined;
   const clientKey = options.clientKey || undefined;
-  if (!/^holdfasts?:/.test(url)) return {};
+  if (!/^holdfasts?:/i.test(url)) return {};
   if ((clientCert === undefined) !== (clientKey === undefined)) {
     throw usageError("--client-cert and --client-key belong together: pass both.");
   }
   const token = tokenOf(options);
-  const encrypted = url.startsWith("holdfasts:");
+  const encrypted = /^holdfasts:/i.test(url);
   if (!encrypted && (tlsCa ?? clientCert) !== undefined) {
     throw usageError(
       `Certificates are of no use with ${url}, which is not encrypted. Write holdfasts:// instead.`,

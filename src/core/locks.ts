@@ -20,6 +20,7 @@ import {
   checkInteger,
   checkKey,
   checkPrefix,
+  checkStore,
   checkTtl,
   invalid,
 } from "./validation.ts";
@@ -83,7 +84,7 @@ export interface Locks extends AsyncDisposable {
  * await locks.mutex("nightly-report").run(async (lease) => { … });
  */
 export function createLocks(store: Store, options: LocksOptions = {}): Locks {
-  const heartbeat = new Heartbeat(store, resolveLocksOptions(options));
+  const heartbeat = new Heartbeat(checkStore(store), resolveLocksOptions(options));
 
   /** Locks made one after the other mostly have the same settings. Leases keep them, so a million should share them. */
   let settings = resolveLockOptions({}, "", store);

@@ -4,7 +4,7 @@
  */
 import { HoldfastError } from "./errors.ts";
 import { NewRequest } from "./new-request.ts";
-import { type ClaimRequest, type LookQuery, type RenewRef, UNLIMITED } from "./store.ts";
+import { type ClaimRequest, type LookQuery, type RenewRef, type Store, UNLIMITED } from "./store.ts";
 
 export const bounds = {
   /** Bytes of UTF-8. */
@@ -140,11 +140,29 @@ export function checkOptionNames<T extends object>(
   options: T,
   known: Readonly<Record<keyof T, true>>,
 ): void {
+  if (typeof options !== "object" || options === null) {
+    const names = Object.keys(known).join(", ");
+    throw invalid(`The options of ${of} must be an object with ${names}, not ${show(options)}.`);
+  }
   for (const name of Object.keys(options)) {
     if (Object.hasOwn(known, name)) continue;
     const names = Object.keys(known).join(", ");
     throw invalid(`${name} is not an option of ${of}. Remove it, or write one of ${names}.`);
   }
+}
+
+const storeMethods = ["acquire", "renew", "release", "look", "onGrant", "close"] as const;
+
+/** Refuses what is no store. It is not shown: a URL may have a password. */
+export function checkStore(store: Store): Store {
+  const found = Object(store) as Record<string, unknown>;
+  const missing = storeMethods.find((name) => typeof found[name] !== "function");
+  if (missing === undefined) return store;
+  throw invalid(
+    typeof store === "string"
+      ? "store must be a Store, not a text. Where that is a URL: createLocks(await openStore(url)), with openStore of holdfast/open."
+      : `store must be a Store, and this has no ${missing}. Make one of your client: createLocks(redisStore(client)).`,
+  );
 }
 
 export function invalid(message: string, key?: string): HoldfastError {

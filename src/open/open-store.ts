@@ -2,8 +2,10 @@
  * Stores by URL, for programs that are told where locks are kept: the command line and the server. An application that
  * has a database client of its own passes that to the store instead.
  */
-import { HoldfastError, invalid, type Store } from "../core/index.ts";
+import { checkOptionNames, HoldfastError, invalid, type Store } from "../core/index.ts";
 import type { RemoteTls } from "../stores/remote/index.ts";
+import { redisClient } from "./redis-client.ts";
+import { credentialsOf, decoded, hostsOf, namedHostsOf, readBy, withScheme } from "./store-url.ts";
 
 /** What a URL cannot say, or should not. */
 export interface OpenStoreOptions {
@@ -52,14 +54,15 @@ export const storeSchemes: readonly string[] = Object.keys(openers);
  */
 export async function openStore(url: string, options: OpenStoreOptions = {}): Promise<Store> {
   if (typeof url !== "string") throw invalid("url must be a string, such as redis://localhost:6379.");
-  const scheme = /^[a-z+]+:/.exec(url)?.[0] ?? "";
-  const open = openers[scheme];
+  checkOptionNames("openStore", options, { token: true, tls: true });
+  const { scheme, url: known } = withScheme(url);
+  const open = Object.hasOwn(openers, scheme) ? openers[scheme] : undefined;
   if (open === undefined) {
     // Not the URL itself: it may contain a password.
     const problem = scheme === "" ? "does not begin with a scheme" : `begins with ${JSON.stringify(scheme)}`;
     throw invalid(`url must begin with one of ${storeSchemes.join(", ")}, and this one ${problem}.`);
   }
-  return closingClient(await open(url, options));
+  return closingClient(await open(known, options));
 }
 
 /** The store itself, but for one thing: closing it also ends the client, which nobody else knows of. */
@@ -80,68 +83,62 @@ async function openMemory(url: string): Promise<Opened> {
 }
 
 async function openFile(url: string): Promise<Opened> {
-  const path = decoded(url.slice("file:".length).replace(/^\/\/(?=\/)/, ""));
+  const rest = url.slice("file:".length);
+  if (/^\/\/(?!\/)/.test(rest)) {
+    throw invalid(
+      "url must not name a host behind file://. Write file:./relative/folder or file:///absolute/folder.",
+    );
+  }
+  const path = decoded(rest.replace(/^\/\/(?=\/)/, ""));
   if (path === "") throw invalid('url must name a folder after "file:", such as file:./locks.');
   const { fileStore } = await import("../stores/file/index.ts");
   return { store: fileStore(path), end: () => {} };
 }
 
-/** Several hosts are the nodes of a cluster: redis://one:6379,two:6379. */
 async function openRedis(url: string): Promise<Opened> {
-  const { Redis, Cluster } = await load("ioredis", "redis:", () => import("ioredis"));
+  const ioredis = await load("ioredis", "redis:", () => import("ioredis"));
   const { redisStore } = await import("../stores/redis/index.ts");
-  const hosts = hostsOf(url);
-  const client =
-    hosts.length === 1
-      ? new Redis(url)
-      : new Cluster(
-          hosts.map(({ host, port }) => ({ host, port: port ?? 6_379 })),
-          { redisOptions: clusterOptions(url) },
-        );
-  // Every call says what went wrong; without a listener the client would print it as well.
-  client.on("error", () => {});
+  const client = redisClient(url, ioredis);
   return { store: redisStore(client), end: () => client.disconnect() };
 }
 
-function clusterOptions(url: string): { username?: string; password?: string; tls?: object } {
-  const { username, password } = credentialsOf(url);
-  return {
-    ...(username === "" ? {} : { username }),
-    ...(password === "" ? {} : { password }),
-    ...(url.startsWith("rediss:") ? { tls: {} } : {}),
-  };
-}
-
 async function openPostgres(url: string): Promise<Opened> {
-  const { Pool } = (await load("pg", "postgres:", () => import("pg"))).default;
+  hostsOf(url);
+  const { Client, Pool } = (await load("pg", "postgres:", () => import("pg"))).default;
   const { postgresStore } = await import("../stores/postgres/index.ts");
+  // A pool reads the URL when it connects, which is too late to say that it is wrong.
+  readBy("pg", url, () => new Client({ connectionString: url }));
   const pool = new Pool({ connectionString: url });
   pool.on("error", () => {});
   return { store: postgresStore(pool, { autoMigrate: true }), end: () => pool.end() };
 }
 
 async function openMysql(url: string): Promise<Opened> {
+  hostsOf(url);
   const { createPool } = await load("mysql2", "mysql:", () => import("mysql2/promise"));
   const { mysqlStore } = await import("../stores/mysql/index.ts");
-  const pool = createPool(url.replace(/^mariadb:/, "mysql:"));
+  const pool = readBy("mysql2", url, () => createPool(url.replace(/^mariadb:/, "mysql:")));
   return { store: mysqlStore(pool, { autoMigrate: true }), end: () => pool.end() };
 }
 
 async function openMongodb(url: string): Promise<Opened> {
+  namedHostsOf(url);
   const { MongoClient } = await load("mongodb", "mongodb:", () => import("mongodb"));
   const { mongodbStore } = await import("../stores/mongodb/index.ts");
-  const client = new MongoClient(url);
+  const client = readBy("mongodb", url, () => new MongoClient(url));
   // The database of the URL, or "test" if it names none.
   return { store: mongodbStore(client.db()), end: () => client.close() };
 }
 
 async function openEtcd(url: string): Promise<Opened> {
+  const protocol = url.startsWith("etcds:") ? "https" : "http";
+  const hosts = namedHostsOf(url).map(({ host, port = 2_379 }) => `${protocol}://${bracketed(host)}:${port}`);
   const { Etcd3 } = await load("etcd3", "etcd:", () => import("etcd3"));
   const { etcdStore } = await import("../stores/etcd/index.ts");
-  const protocol = url.startsWith("etcds:") ? "https" : "http";
-  const hosts = hostsOf(url).map(({ host, port }) => `${protocol}://${host}:${port ?? 2_379}`);
   const { username, password } = credentialsOf(url);
-  const client = new Etcd3(username === "" ? { hosts } : { hosts, auth: { username, password } });
+  const client = readBy("etcd3", url, () => {
+    return new Etcd3(username === "" ? { hosts } : { hosts, auth: { username, password } });
+  });
   return { store: etcdStore(client), end: () => client.close() };
 }
 
@@ -166,8 +163,8 @@ async function openServer(url: string, { token, tls }: OpenStoreOptions): Promis
     );
   }
   const { connectRemote } = await import("../stores/remote/index.ts");
-  const urls = hostsOf(url).map(({ host, port = SERVER_PORT }) => {
-    return `${protocol}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const urls = namedHostsOf(url).map(({ host, port = SERVER_PORT }) => {
+    return `${protocol}://${bracketed(host)}:${port}`;
   });
   const store = await connectRemote(urls, {
     ...(token !== undefined && { token }),
@@ -176,34 +173,9 @@ async function openServer(url: string, { token, tls }: OpenStoreOptions): Promis
   return { store, end: () => {} };
 }
 
-interface Host {
-  readonly host: string;
-  readonly port: number | undefined;
-}
-
-/** The hosts of a URL, of which there may be several with commas between them. */
-function hostsOf(url: string): readonly Host[] {
-  const authority = /^[a-z+]+:\/\/(?:[^/?#]*@)?([^/?#]*)/.exec(url)?.[1] ?? "";
-  return authority.split(",").map((text) => {
-    const [, host = "", port] = /^(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?$/.exec(text) ?? [];
-    if (host === "")
-      throw invalid("url must name a host, such as redis://localhost:6379 or etcd://one:2379,two:2379.");
-    return { host: host.replace(/^\[|\]$/g, ""), port: port === undefined ? undefined : Number(port) };
-  });
-}
-
-function credentialsOf(url: string): { username: string; password: string } {
-  const [, username = "", password = ""] = /^[a-z+]+:\/\/([^:/?#@]*)(?::([^/?#@]*))?@/.exec(url) ?? [];
-  return { username: decoded(username), password: decoded(password) };
-}
-
-/** Not shown when it is wrong: it may be a password. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    throw invalid('url has a "%" that begins no escaped character. Write %25 for a percent sign.');
-  }
+/** An address of IPv6, as it stands in a URL. */
+function bracketed(host: string): string {
+  return host.includes(":") ? `[${host}]` : host;
 }
 
 /** Imports a client, and says how to get it where it is missing. */

@@ -26,6 +26,20 @@ function untyped<T>(value: unknown): T {
   return value as T;
 }
 
+describe("a client", () => {
+  test.each([
+    ["null", null, "createLocks(redisStore(client))"],
+    ["a client of a database", { call() {}, status: "ready" }, "this has no acquire"],
+    ["a promise of a store", Promise.resolve(memoryStore()), "this has no acquire"],
+    ["a URL", "redis://u:s3cret@localhost", "createLocks(await openStore(url))"],
+  ])("is made over a store, and not over %s", async (_, store, words) => {
+    const refused = await failureOf(() => createLocks(untyped(store)));
+    expect(refused).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringContaining(words) });
+    expect(refused.message).toMatch(/^store must be a Store/);
+    expect(refused.message).not.toContain("s3cret");
+  });
+});
+
 /** What is asked for, and what the message must say: the field, the range and the value. */
 type Refusal<T> = readonly [asked: T, words: readonly string[]];
 

@@ -63,3 +63,26 @@ test.each([
     expect(refusal({ [option]: undefined })).toBeUndefined();
   },
 );
+
+test.each([null, "locks", 7])("options that are %j are refused", (options) => {
+  expect(() => memoryStore(options as never)).toThrow(
+    expect.objectContaining({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringMatching(
+        /^The options of memoryStore must be an object with maxWaiters, clock, not/,
+      ),
+    }),
+  );
+});
+
+test.each([undefined, null, {}, { read() {}, swap() {} }])(
+  "casStore refuses %j, which is no driver",
+  (driver) => {
+    expect(() => casStore(driver as never)).toThrow(
+      expect.objectContaining({
+        code: "INVALID_ARGUMENT",
+        message: expect.stringContaining("driver must have read, swap and list"),
+      }),
+    );
+  },
+);

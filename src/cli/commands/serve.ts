@@ -137,7 +137,7 @@ function storeUrl(configuration: Configuration): string {
   if (value("memory") === true) return "memory:";
   const store = value("store");
   if (typeof store === "string") {
-    if (/^holdfasts?:/.test(store)) {
+    if (/^holdfasts?:/i.test(store)) {
       const { origin } = configuration.get("store") ?? {};
       throw usageError(`${origin} names a lock server, and a server needs a store: ${maskedUrl(store)}.`);
     }

@@ -15,6 +15,7 @@ import {
   describe,
   emptyRecord,
   type GrantListener,
+  invalid,
   type KeyStatus,
   type LockRecord,
   type LookPage,
@@ -51,7 +52,16 @@ const MAX_UNCHECKED_AGE_MS = 5_000;
  */
 export function casStore(driver: CasDriver, options: CasStoreOptions = {}): Store {
   checkOptionNames("casStore", options, casOptionNames);
+  checkDriver(driver);
   return new CasStore(driver, options);
+}
+
+function checkDriver(driver: CasDriver): void {
+  const { read, swap, list } = Object(driver) as Partial<CasDriver>;
+  if ([read, swap, list].every((method) => typeof method === "function")) return;
+  throw invalid(
+    "driver must have read, swap and list, as a CasDriver does: docs/stores/writing-a-store.md tells how to write one.",
+  );
 }
 
 class CasStore implements Store {

@@ -5,14 +5,14 @@ export interface CasStoreOptions {
   readonly maxWaiters?: number;
   /** How many requests may be under way at once. 1 to 64. Default 4. */
   readonly maxFlights?: number;
-  /** How many records are kept in mind, to be tried first. Default 10,000. */
+  /** How many records are kept in mind, to be tried first. 1 to 10,000,000. Default 10,000. */
   readonly cachedKeys?: number;
   /**
    * How late the server may make a change after it was decided, and how long its answer is waited for, in milliseconds. 10
    * to 600,000. Default 5,000.
    */
   readonly flightMs?: number;
-  /** For how long a call is tried again while other processes keep changing the same key, in milliseconds. Default 10,000. */
+  /** For how long a call is tried again while other processes keep changing the same key, in milliseconds. 1 to 600,000. Default 10,000. */
   readonly giveUpMs?: number;
   /**
    * For how long a record is kept after its last claim, in milliseconds: for its fence. It must be more than `flightMs`, by

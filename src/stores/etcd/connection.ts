@@ -9,7 +9,7 @@ import type {
   EtcdTxnRequest,
   EtcdTxnResponse,
 } from "./client.ts";
-import { isOfClass, mapError } from "./errors.ts";
+import { isOfClass, mapError, restingError } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 
 /** Told of every answer that a majority stands behind: in which term of a leader, and when it was asked for. */
@@ -26,6 +26,8 @@ export class Connection {
   #revision = 0n;
   #onHeard: HeardListener = () => {};
   #greeting: Promise<void> | undefined;
+  /** The last failure of a member. The client keeps away from one that has failed, and says then only that it does. */
+  #lastOutage: Error | undefined;
 
   constructor(client: EtcdClient, keys: Keys, clock: Clock, timeoutMs: number) {
     this.client = client;
@@ -75,12 +77,22 @@ export class Connection {
     const timer = clock.setTimer(withinMs, () => giveUp(noAnswer(withinMs)));
     timer.keepAlive(true);
     try {
-      return await Promise.race([send({ deadline: Date.now() + withinMs }), tooLate]);
+      const answer = await Promise.race([send({ deadline: Date.now() + withinMs }), tooLate]);
+      this.#lastOutage = undefined;
+      return answer;
     } catch (error) {
-      throw mapError(error);
+      throw this.#explained(error);
     } finally {
       timer.cancel();
     }
+  }
+
+  #explained(error: unknown): HoldfastError {
+    const isResting = isOfClass(error, "BrokenCircuitError");
+    if (isResting && this.#lastOutage !== undefined) return restingError(this.#lastOutage);
+    const mapped = mapError(error);
+    if (!isResting && mapped.code === "STORE_UNAVAILABLE" && error instanceof Error) this.#lastOutage = error;
+    return mapped;
   }
 
   /** Asks once whether the server can serve this store at all. What failed is asked again by the next call. */

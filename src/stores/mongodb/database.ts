@@ -1,11 +1,13 @@
 /** The database that the caller has, as far as the store uses it: commands, and a stream of changes. */
-import { invalid } from "../../core/index.ts";
+import { classesOf, invalid } from "../../core/index.ts";
 
 export type Document = Readonly<Record<string, unknown>>;
 
 /** A `Db` of the `mongodb` driver, 6 or 7. */
 export interface MongodbDatabase {
   readonly databaseName: string;
+  /** Its client, which is told to connect again after it has given that up. */
+  readonly client?: { connect(): Promise<unknown> };
   command(command: Record<string, unknown>, options?: { readPreference?: "primary" }): Promise<Document>;
   collection(name: string): Omit<MongodbCollection, "db">;
 }
@@ -79,7 +81,8 @@ function recordsOf(database: MongodbDatabase, name: string): Records {
   return {
     name,
     namespace: `${database.databaseName}.${name}`,
-    command: (command) => database.command(command as Record<string, unknown>, commandOptions),
+    command: (command) =>
+      connected(database, () => database.command(command as Record<string, unknown>, commandOptions)),
     find({ filter, ...query }) {
       const options = {
         ...query,
@@ -87,16 +90,46 @@ function recordsOf(database: MongodbDatabase, name: string): Records {
         batchSize: query.limit,
         readConcern: { level: "local" },
       };
-      return database
-        .collection(name)
-        .find(filter as Record<string, unknown>, options)
-        .toArray();
+      return connected(database, () =>
+        database
+          .collection(name)
+          .find(filter as Record<string, unknown>, options)
+          .toArray(),
+      );
     },
     watch: (pipeline, options) =>
       database
         .collection(name)
         .watch(pipeline as Record<string, unknown>[], options as Record<string, unknown>),
   };
+}
+
+/**
+ * Asks, and has the client connect where it had given that up. A driver that finds no server when it connects for the first
+ * time answers everything from then on with `MongoTopologyClosedError`, until somebody calls `connect`, however long the
+ * server has been up by then.
+ *
+ * A client that its owner closes while a request waits for a server says the same once, and must not be opened again.
+ * The next request tells them apart: that client answers it with `MongoNotConnectedError`. Asking again repeats nothing,
+ * because the error comes where a server is chosen, before anything is sent.
+ */
+async function connected<T>(database: MongodbDatabase, ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!hasNoTopology(error)) throw error;
+  }
+  try {
+    return await ask();
+  } catch (error) {
+    if (!hasNoTopology(error) || database.client === undefined) throw error;
+    await database.client.connect();
+  }
+  return ask();
+}
+
+function hasNoTopology(error: unknown): boolean {
+  return classesOf(error).includes("MongoTopologyClosedError");
 }
 
 function isDatabase(given: Partial<MongodbDatabase>): given is MongodbDatabase {

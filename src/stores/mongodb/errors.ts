@@ -72,7 +72,9 @@ export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoWaitQueueTimeoutError: unavailable("All connections of the pool are in use: raise maxPoolSize."),
   MongoStalePrimaryError: unavailable(election),
   MongoClientClosedError: closedClient,
-  MongoTopologyClosedError: closedClient,
+  MongoTopologyClosedError: unavailable(
+    "The client has given up connecting, and does so again when its connect() is called: check that the servers are up.",
+  ),
   MongoNotConnectedError: closedClient,
   MongoExpiredSessionError: closedClient,
   MongoServerClosedError: closedClient,
@@ -116,6 +118,9 @@ function byLabel(error: unknown): ErrorMeaning | undefined {
 }
 
 function byClass(error: unknown): ErrorMeaning | undefined {
+  // A client that finds none but servers of the wrong age says that it finds no server, and why in the cause.
+  const { cause } = Object(error) as { cause?: unknown };
+  if (classesOf(cause).includes("MongoCompatibilityError")) return driverErrors["MongoCompatibilityError"];
   for (const name of classesOf(error)) if (driverErrors[name] !== undefined) return driverErrors[name];
   return undefined;
 }

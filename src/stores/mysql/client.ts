@@ -47,16 +47,27 @@ export function sender(client: MysqlClient, timeoutMs: number): Send {
 }
 
 export function checkClient(client: MysqlClient): MysqlClient {
-  const { query, getConnection, promise } = Object(client) as Record<string, unknown>;
+  const given = Object(client) as Record<string, unknown>;
+  const { query, getConnection, promise } = given;
   if (typeof promise === "function") {
     throw invalid(
       "client must be a Pool or Connection of mysql2/promise. This one is of mysql2: pass client.promise().",
+    );
+  }
+  if (isOfPg(given)) {
+    throw invalid(
+      "client must be a Pool or Connection of mysql2/promise. This one is of pg: pass it to postgresStore.",
     );
   }
   if (typeof query === "function" || typeof getConnection === "function") return client;
   throw invalid(
     `client must be a Pool or Connection of mysql2/promise, not ${client === null ? "null" : typeof client}.`,
   );
+}
+
+/** By what those alone have: a pool counts its clients, and a client escapes identifiers under this name. */
+function isOfPg({ totalCount, escapeIdentifier }: Record<string, unknown>): boolean {
+  return typeof totalCount === "number" || typeof escapeIdentifier === "function";
 }
 
 function isPool(client: MysqlClient): client is MysqlPool {
@@ -75,6 +86,7 @@ async function sendThroughPool(
   sql: string,
   timeoutMs: number,
 ): Promise<readonly (readonly Row[])[]> {
+  if (isEnded(pool)) throw endedPool();
   let connection: MysqlPoolConnection | undefined;
   let isLate = false;
   let timer: NodeJS.Timeout | undefined;
@@ -100,13 +112,27 @@ async function sendThroughPool(
     return await Promise.race([answer, tooLate]);
   } catch (error) {
     connection?.destroy();
-    throw mapError(error);
+    throw isEnded(pool) && connection === undefined ? endedPool(error) : mapError(error);
   } finally {
     clearTimeout(timer);
     // Whoever waited has been told of the first failure.
     answer.catch(() => {});
     tooLate.catch(() => {});
   }
+}
+
+/** Whether the user has closed it for good. Its errors have no code that would say so. */
+function isEnded(client: MysqlPool): boolean {
+  const { pool } = client as { pool?: { _closed?: unknown } };
+  return pool?._closed === true;
+}
+
+function endedPool(cause?: unknown): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The MySQL pool was ended. Make a store over another one, and at the end close the store before the pool.",
+    { cause },
+  );
 }
 
 /** Errors after which a transaction may still be open, because the procedure was stopped from outside. */

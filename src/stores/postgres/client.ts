@@ -1,5 +1,5 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
-import { type Clock, invalid, StoreUnavailableError } from "../../core/index.ts";
+import { type Clock, HoldfastError, invalid, StoreUnavailableError } from "../../core/index.ts";
 import { sqlState } from "./errors.ts";
 import { type Over, type PooledConnection, pipelineOf, type QueryPort } from "./pipeline.ts";
 import type { Statement } from "./statements.ts";
@@ -45,7 +45,11 @@ type PoolConnection = PostgresListener & PooledConnection;
 export type OpenListener = () => Promise<PostgresListener>;
 
 export function checkClient(client: PostgresClient): PostgresClient {
-  if (typeof Object(client).query === "function") return client;
+  const { query, escapeId, getConnection } = Object(client) as Record<string, unknown>;
+  if (typeof escapeId === "function" || typeof getConnection === "function") {
+    throw invalid("client must be a Pool or a Client of pg. This one is of mysql2: pass it to mysqlStore.");
+  }
+  if (typeof query === "function") return client;
   throw invalid(
     "client must be a Pool or a Client of pg, or an object with query(text, values), not " +
       `${client === null ? "null" : typeof client}.`,
@@ -97,10 +101,25 @@ function connectionOf(pool: PostgresPool, onError: () => void): Promise<PoolConn
 
 function ignore(): void {}
 
-/** Whether the user has closed it for good. */
-export function isEnded(client: PostgresClient): boolean {
-  const { ended, ending } = client as { ended?: unknown; ending?: unknown };
-  return ended === true || ending === true;
+/**
+ * Refuses a client that answers nothing, and will not by itself: one that the user has closed for good, and a single one that was not
+ * told to connect, which would keep everything back without a word. One that has lost its connection is an outage.
+ */
+export function checkUsable(client: PostgresClient): void {
+  const { ended, ending, _ending, _connected, _connecting } = Object(client) as Record<string, unknown>;
+  // A pool says the former; a single client has but the latter.
+  if (ended === true || ending === true || _ending === true) {
+    throw new HoldfastError(
+      "STORE_FAILURE",
+      "The PostgreSQL client was ended. Make a store over another one, and at the end close the store before the client.",
+    );
+  }
+  if (_connected === false && _connecting === false) {
+    throw new HoldfastError(
+      "STORE_FAILURE",
+      "The PostgreSQL client is not connected. Call its connect() before the store is used, or pass a Pool.",
+    );
+  }
 }
 
 export type Send = (statement: Statement) => Promise<PostgresResult>;

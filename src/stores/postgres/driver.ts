@@ -1,7 +1,7 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { isEnded, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
+import { checkUsable, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { byBytes, inOrder } from "./key-order.ts";
@@ -39,12 +39,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   let checking: Promise<void> | undefined;
 
   async function ask<Row>(statement: Statement): Promise<readonly Row[]> {
-    if (isEnded(client)) {
-      throw new HoldfastError(
-        "STORE_FAILURE",
-        "The PostgreSQL client was ended. Make a store over another one.",
-      );
-    }
+    checkUsable(client);
     try {
       return (await send(statement)).rows as readonly Row[];
     } catch (error) {

@@ -51,10 +51,10 @@ export function checkServer(facts: ServerFacts, { given }: TableNames): void {
     );
   }
   if (!isMigrated(facts)) {
-    const missing = persistence === null ? "table" : "function";
+    const missing = persistence === null ? `table "${given}"` : `function of the table "${given}"`;
     throw new HoldfastError(
       "STORE_FAILURE",
-      `The ${missing} of the store is missing in table "${given}". Run migratePostgres(client, { table }), or pass autoMigrate: true.`,
+      `The ${missing} does not exist: run migratePostgres(client, { table }), or pass autoMigrate: true.`,
     );
   }
   if (persistence !== "p") {

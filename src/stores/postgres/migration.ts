@@ -1,4 +1,5 @@
 /** The table and the function that the store needs, and how they come into the database. */
+import { checkOptionNames } from "../../core/index.ts";
 import { checkClient, type PostgresClient } from "./client.ts";
 import { mapError } from "./errors.ts";
 import { SWAP_PARAMETERS, type TableNames, tableNames } from "./table.ts";
@@ -38,6 +39,7 @@ export async function migratePostgres(
  * all clients.
  */
 export function postgresMigration(options: PostgresMigrationOptions = {}): string {
+  checkOptionNames("postgresMigration", options, { table: true });
   const names = tableNames(options.table ?? DEFAULT_TABLE);
   return `${lockMigrations()};\n\n${createTable(names)};\n\n${createSwap(names)};\n`;
 }

@@ -47,6 +47,22 @@ describe("etcd: what is given to it", () => {
     );
   });
 
+  test("a port where nobody is stays in what is told, also while the client keeps away from it", async () => {
+    const away = new Etcd3({ hosts: "http://127.0.0.1:1" });
+    onTestFinished(() => away.close());
+    const store = etcdStore(away);
+    onTestFinished(() => store.close());
+    const told: HoldfastError[] = [];
+    await until("the client keeps away", async () => {
+      told.push(await failure(store.acquire(claimRequest("a", { ttlMs: 30_000 }))));
+      return told.at(-1)?.message.includes("keeps away") === true;
+    });
+    const { cause, message } = told.at(-1) as HoldfastError;
+    expect(message).toMatch(/127\.0\.0\.1:1\b/);
+    expect(message).toContain("ECONNREFUSED");
+    expect(cause).toBe(told.at(-2)?.cause);
+  });
+
   test("a namespace of a client is refused, since its prefix would be ignored", () => {
     const namespace = client.namespace("app/") as unknown as EtcdClient;
     expect(() => etcdStore(namespace)).toThrow(/not a namespace/);

@@ -34,6 +34,12 @@ describe.each(Object.entries(drivers))("mongodb: errors of %s", (_, { MongoServe
     expect(mapError(new MongoNetworkSomethingError("words"))).toMatchObject({ code: "STORE_UNAVAILABLE" });
   });
 
+  test("a server of the wrong age is told, also where the driver says only that it finds no server", () => {
+    const reason = new driver.MongoCompatibilityError("words");
+    const cause = Object.assign(new Error("words", { cause: reason }), { name: "MongoServerSelectionError" });
+    expect(mapError(cause)).toMatchObject({ code: "UNSUPPORTED", cause });
+  });
+
   test("a write that no majority confirmed is an outage, whatever the reason", () => {
     const cause = new driver.MongoWriteConcernError(unconfirmed as never);
     expect(mapError(cause)).toMatchObject({ code: "STORE_UNAVAILABLE" });

@@ -1,7 +1,8 @@
 /** What goes to the server: how much, when, and what becomes of it where something is in the way. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ClaimRequest, createLocks, type Store } from "holdfast";
+import { type ClaimRequest, createLocks, type HoldfastError, type Store } from "holdfast";
 import { type MongodbStoreOptions, mongodbStore } from "holdfast/mongodb";
+import { MongoClient as MongoClient7 } from "mongodb";
 import { MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { recordsIn } from "../../../src/stores/mongodb/database.ts";
@@ -259,6 +260,78 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     await expect(store.acquire(request("key"))).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     await store.close();
     await client.close();
+  });
+
+  describe.each([
+    ["driver 6", MongoClient],
+    ["driver 7", MongoClient7],
+  ])("a server that is down at first use, through %s", (name, Client) => {
+    test("is an outage each time, and is used as soon as it is up", { timeout: 60_000 }, async (context) => {
+      await server.kill();
+      let isDown = true;
+      context.onTestFinished(() => (isDown ? server.restart() : undefined));
+      const client = new Client(server.url, { serverSelectionTimeoutMS: 150 });
+      const store = mongodbStore(client.db(`requests-${++databases}`));
+      const locks = createLocks(store, { requestTimeoutMs: 400, onWarning() {} });
+      context.onTestFinished(async () => {
+        await locks.close();
+        await client.close();
+      });
+      // The first request finds no server, and those after it find a client that has given up.
+      for (const _ of [1, 2]) {
+        const asked = await Promise.all([
+          failure(locks.mutex("key").tryAcquire()),
+          failure(locks.mutex("other").acquire()),
+        ]);
+        expect(asked.map(({ code }) => code)).toEqual(["STORE_UNAVAILABLE", "STORE_UNAVAILABLE"]);
+      }
+      expect(await locks.mutex("key", { onUnavailable: "skip" }).tryAcquire()).toBeNull();
+      await server.restart();
+      isDown = false;
+      // Version 7 of the driver refuses a server before 4.4, which it has to reach for that.
+      const isTooOld = name === "driver 7" && server.wireVersion < 9;
+      const expected = isTooOld ? "UNSUPPORTED" : "held";
+      // The server has answered others, but a busy machine may take longer than this client waits.
+      await until("the store is used", async () => {
+        const outcome = await locks
+          .mutex("key")
+          .tryAcquire()
+          .then(
+            () => "held",
+            (error: HoldfastError) => error.code,
+          );
+        expect([expected, "STORE_UNAVAILABLE"]).toContain(outcome);
+        return outcome === expected;
+      });
+    });
+
+    test("is no reason to open a client again that its owner has closed", async () => {
+      const client = new Client(`mongodb://127.0.0.1:${await freePort()}`, { serverSelectionTimeoutMS: 100 });
+      const store = mongodbStore(client.db("nowhere"));
+      expect(await failure(store.acquire(request("key")))).toMatchObject({ code: "STORE_UNAVAILABLE" });
+      await client.close();
+      const opened: string[] = [];
+      client.on("topologyOpening", () => opened.push("opening"));
+      expect(await failure(store.acquire(request("key")))).toMatchObject({
+        code: "STORE_FAILURE",
+        message: expect.stringContaining("The client is closed"),
+      });
+      expect(opened).toEqual([]);
+      await store.close();
+    });
+
+    test("is no reason to open it again where it is closed while a request waits", async () => {
+      const client = new Client(`mongodb://127.0.0.1:${await freePort()}`);
+      const store = mongodbStore(client.db("nowhere"));
+      const opened: string[] = [];
+      client.on("topologyOpening", () => opened.push("opening"));
+      const asked = failure(store.acquire(request("key")));
+      await until("the client looks for a server", async () => opened.length === 1);
+      await client.close();
+      expect(await asked).toMatchObject({ code: "STORE_FAILURE" });
+      expect(opened).toEqual(["opening"]);
+      await store.close();
+    });
   });
 
   test("a store that is closed leaves nothing under way, with waiters or without", async (context) => {

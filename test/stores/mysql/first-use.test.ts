@@ -3,10 +3,13 @@ import { createLocks, type Store } from "holdfast";
 import { type MysqlClient, type MysqlStoreOptions, migrateMysql, mysqlStore } from "holdfast/mysql";
 import { createPool as createCallbackPool } from "mysql2";
 import { createPool } from "mysql2/promise";
+import { Client, Pool } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/mysql/first-use.ts";
+import { claimRequest } from "../../core/claim-request.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
+import { failure } from "../failure.ts";
 import { testTables } from "../sql-tables.ts";
 import { useDatabase } from "./database.ts";
 
@@ -51,6 +54,34 @@ describe("mysql: options", () => {
         message: expect.stringContaining("mysql2/promise"),
       }),
     );
+  });
+
+  test.each<[string, unknown]>([
+    ["pool", new Pool()],
+    ["client", new Client()],
+  ])("a %s of pg is refused, and sent where it belongs", (_, client) => {
+    expect(() => mysqlStore(client as MysqlClient)).toThrow(
+      expect.objectContaining({
+        code: "INVALID_ARGUMENT",
+        message: expect.stringContaining("of pg: pass it to postgresStore"),
+      }),
+    );
+  });
+
+  test("a migration is given options, and nothing in place of them", async () => {
+    const refused = /^The options of migrateMysql must be an object with table, not "locks"/;
+    await expect(migrateMysql(pool, "locks" as never)).rejects.toThrow(refused);
+  });
+
+  test("a pool that was ended is no outage, and is told at once", async () => {
+    const ended = createPool({ host: "127.0.0.1" });
+    const store = mysqlStore(ended);
+    onTestFinished(() => store.close());
+    await ended.end();
+    expect(await failure(store.acquire(claimRequest("id", { ttlMs: 10_000 })))).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("was ended"),
+    });
   });
 
   test.each<[string, unknown]>([

@@ -72,7 +72,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     const insert = "insert into earlier values ($1, gen_random_uuid(), $2, true, 8640000000000000)";
     await admin.query(insert, [request.key, record]);
     const error = await failure(open(poolOf(), { table: "earlier" }).acquire(request));
-    expect(error.message).toMatch(/function.*missing/);
+    expect(error.message).toMatch(/function of the table "earlier" does not exist/);
     const store = open(poolOf(), { table: "earlier", autoMigrate: true });
     await expect(store.acquire(request)).resolves.toMatchObject({ state: "held", fence: 9007199254740992n });
     await expect(admin.query("select earlier_swap_v1() as n")).resolves.toMatchObject({ rows: [{ n: 1 }] });
@@ -80,6 +80,15 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
 
   test("the migration can be had as text", () => {
     expect(postgresMigration()).toContain('create table if not exists "holdfast_locks"');
+  });
+
+  test("a migration is given options, and nothing in place of them", async () => {
+    const refused = /^The options of postgresMigration must be an object with table, not/;
+    for (const wrong of ["locks", null, 7]) {
+      expect(() => postgresMigration(wrong as never)).toThrow(refused);
+      await expect(migratePostgres(admin, wrong as never)).rejects.toThrow(refused);
+    }
+    expect(() => postgresMigration({ tabel: "locks" } as never)).toThrow(/^tabel is not an option/);
   });
 
   test.each(['"; drop table "x', "ünï cödé", "Upper", "odd schema.select"])(
@@ -160,6 +169,31 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     const error = await failure(store.release([request]));
     expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("ended")]);
     await store.close();
+  });
+
+  test("a single client that is not connected, or was ended, is no outage, and is told at once", async () => {
+    const client = new Client({ connectionString: server.url });
+    const store = open(client, { table: "alone", autoMigrate: true });
+    const early = await failure(store.acquire(request));
+    expect(early).toMatchObject({ code: "STORE_FAILURE", message: expect.stringContaining("connect()") });
+    await client.connect();
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+    await client.end();
+    const late = await failure(store.release([request]));
+    expect(late).toMatchObject({ code: "STORE_FAILURE", message: expect.stringContaining("ended") });
+  });
+
+  test("a single client whose connection was lost is an outage", async () => {
+    const client = new Client({ connectionString: server.url });
+    client.on("error", () => {});
+    await client.connect();
+    const store = open(client, { table: "lost", autoMigrate: true });
+    await store.acquire(request);
+    const { rows } = await client.query("select pg_backend_pid() as pid");
+    const ended = new Promise((resolve) => client.once("end", resolve));
+    await admin.query("select pg_terminate_backend($1)", [rows[0].pid]);
+    await ended;
+    expect(await failure(store.release([request]))).toMatchObject({ code: "STORE_UNAVAILABLE" });
   });
 
   test("a single client serves one request after the other, and without a word of warning", async () => {

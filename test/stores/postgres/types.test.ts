@@ -1,7 +1,9 @@
-/** The real clients fit without a cast. `tsc` checks this file; nothing in it has to run. */
+/** The real clients fit without a cast, as `tsc` checks, and those of another database do not. */
 import { type PostgresClient, type PostgresListener, postgresStore } from "holdfast/postgres";
+import { createPool as createCallbackPool } from "mysql2";
+import { createPool } from "mysql2/promise";
 import type { Client, Pool, PoolClient } from "pg";
-import { describe, expectTypeOf, test } from "vitest";
+import { describe, expect, expectTypeOf, test } from "vitest";
 
 describe("postgres: types", () => {
   test("pools and clients of pg are clients", () => {
@@ -12,6 +14,13 @@ describe("postgres: types", () => {
 
   test("a client of pg listens", () => {
     expectTypeOf<Client>().toExtend<PostgresListener>();
+  });
+
+  test("a pool of mysql2 is refused, and sent where it belongs", () => {
+    const pools = [createPool({ host: "127.0.0.1" }), createCallbackPool({ host: "127.0.0.1" })];
+    for (const pool of pools) {
+      expect(() => postgresStore(pool as never)).toThrow(/of mysql2: pass it to mysqlStore/);
+    }
   });
 
   test("other things are not", () => {
