@@ -140,6 +140,10 @@ export function checkOptionNames<T extends object>(
   options: T,
   known: Readonly<Record<keyof T, true>>,
 ): void {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    const given = options === null ? "null" : Array.isArray(options) ? "a list" : `a ${typeof options}`;
+    throw invalid(`The options of ${of} must be an object, not ${given}.`);
+  }
   for (const name of Object.keys(options)) {
     if (Object.hasOwn(known, name)) continue;
     const names = Object.keys(known).join(", ");

@@ -1,8 +1,9 @@
 import { once } from "node:events";
 import { type ClaimRef, createLocks, type HoldfastError, type Store } from "holdfast";
 import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
-import { Redis } from "ioredis";
-import { createClient } from "redis";
+import { Cluster, Redis } from "ioredis";
+import { Cluster as Cluster6 } from "ioredis6";
+import { createClient, createClientPool } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
 import { claimRequest } from "../../core/claim-request.ts";
@@ -141,6 +142,67 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     ]);
   });
 
+  test("a client that was closed is told so", async () => {
+    const closed = createClient({ url: `redis://127.0.0.1:${server.port}` });
+    await closed.connect();
+    const store = redisStore(closed, { keyPrefix: "closed" });
+    await store.acquire(request);
+    await closed.close();
+    const error = await failure(store.acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/was closed.*connect\(\) again/),
+    ]);
+
+    await closed.connect();
+    onTestFinished(() => closed.destroy());
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+
+    // Closed before anybody could see that it was open.
+    const before = createClient({ url: `redis://127.0.0.1:${server.port}` });
+    await before.connect();
+    await before.close();
+    expect((await failure(redisStore(before).acquire(request))).message).toMatch(/connect\(\).*closed/);
+  });
+
+  test("a client that is subscribed is told at once to be another one than that", async () => {
+    const subscribed = client.duplicate();
+    onTestFinished(() => subscribed.disconnect());
+    await subscribed.subscribe("news");
+    const error = await failure(redisStore(subscribed).acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/subscriber mode.*duplicate\(\)/),
+    ]);
+    await subscribed.unsubscribe("news");
+    await expect(redisStore(subscribed, { keyPrefix: "news" }).acquire(request)).resolves.toMatchObject({
+      state: "held",
+    });
+  });
+
+  test.each([
+    ["ioredis 5", Cluster],
+    ["ioredis 6", Cluster6],
+  ])("a cluster client of a server that is in no cluster is told so, through %s", async (_, Client) => {
+    const { port } = server;
+    const astray = new Client([
+      { host: "127.0.0.1", port },
+      { host: "localhost", port },
+    ]);
+    astray.on("error", () => {});
+    onTestFinished(() => astray.disconnect());
+    const store = redisStore(astray);
+    // Once while it looks for the cluster, and once when it has found none.
+    for (let round = 0; round < 2; round++) {
+      const error = await failure(store.acquire(request));
+      expect([error.code, error.message]).toEqual([
+        "STORE_FAILURE",
+        expect.stringMatching(/no server takes the cluster client.*Redis of ioredis/i),
+      ]);
+      expect(error.cause).toMatchObject({ message: expect.stringContaining("cluster support disabled") });
+    }
+  });
+
   test("a client that connects only when used is connected", async () => {
     const lazy = new Redis(server.port, "127.0.0.1", { lazyConnect: true });
     onTestFinished(() => lazy.disconnect());
@@ -241,12 +303,36 @@ describe.skipIf(!canRunRedis())("redis: a client that shares its connection for 
 });
 
 describe("redis: what is wrong before any use", () => {
+  const lazy = () => new Redis({ lazyConnect: true });
+
   test.each([
-    ["nothing", undefined],
-    ["an address", "redis://127.0.0.1"],
-    ["another kind of object", { query: () => {} }],
-  ])("a client must be one, not %s", (_, client) => {
-    expect(() => redisStore(client as never)).toThrow(/^client must be an ioredis Redis or Cluster/);
+    ["nothing", undefined, "undefined"],
+    ["an address", "redis://:secret@127.0.0.1", "a string"],
+    ["another kind of object", { query: () => {} }, "an object with other methods"],
+    ["a pipeline", lazy().pipeline(), "an object of class Pipeline"],
+    ["a transaction", createClient().multi(), "an object of class RedisClientMultiCommand"],
+    ["a pool", createClientPool(), "an object of class RedisClientPool"],
+    ["a promise", Promise.resolve(lazy()), "an object of class Promise"],
+    ["a class", Redis, "the function or class Redis"],
+    ["a list", [lazy()], "a list"],
+  ])("a client must be one, not %s", (_, client, described) => {
+    const message = `client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${described}; pass the client itself.`;
+    expect(() => redisStore(client as never)).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message }),
+    );
+  });
+
+  test.each([
+    [null, "null"],
+    ["holdfast", "a string"],
+    [["holdfast"], "a list"],
+  ])("options must be an object, not %j", (options, described) => {
+    expect(() => redisStore(lazy(), options as never)).toThrow(
+      expect.objectContaining({
+        code: "INVALID_ARGUMENT",
+        message: `The options of redisStore must be an object, not ${described}.`,
+      }),
+    );
   });
 
   test("a client that changes keys is refused", () => {
