@@ -1,15 +1,15 @@
 import { once } from "node:events";
-import { type ClaimRef, createLocks, type HoldfastError, type Store } from "holdfast";
+import { createLocks, type Store } from "holdfast";
 import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
 import { Cluster, Redis } from "ioredis";
 import { Cluster as Cluster6 } from "ioredis6";
 import { createClient, createClientPool } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
 import { claimRequest } from "../../core/claim-request.ts";
+import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
-import { clusterClients } from "../../engines/redis-clients.ts";
-import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
 import { failure } from "../failure.ts";
 
 const request = claimRequest("id", { key: "key", owner: "owner", ttlMs: 1_000, wait: false });
@@ -211,6 +211,50 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     await locks.close();
   });
 
+  test("node-redis 5 is served and woken as it comes, when it tells the server what it is", async () => {
+    const [holder, waiter] = await Promise.all(
+      [1, 2].map(async () => {
+        const usual = createClient5({ socket: { port: server.port, host: "127.0.0.1" } });
+        await usual.on("error", () => {}).connect();
+        const locks = createLocks(redisStore(usual, { keyPrefix: "usual" }));
+        onTestFinished(async () => {
+          await locks.close();
+          usual.destroy();
+        });
+        return locks;
+      }),
+    );
+    const lease = await holder!.mutex("usual").acquire();
+    // Its heartbeat is due only after 20 s.
+    const waiting = waiter!.mutex("usual", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("somebody waits", async () => (await holder!.inspect("usual")).waitingCount === 1);
+    expect(await lease.release()).toBe(true);
+    const next = await waiting;
+    expect(next.fence).toBeGreaterThan(lease.fence);
+    expect(await next.release()).toBe(true);
+  });
+
+  test("a server that is too old is told to be upgraded, and is left as it was", async () => {
+    const proxy = await startProxy(server.port);
+    onTestFinished(() => proxy.stop());
+    // What the server says of itself is made to say something else, in as many letters.
+    let changed = 0;
+    proxy.decide(({ direction, bytes }) => {
+      const at = bytes.indexOf("redis_version:");
+      if (direction === "reply" && at >= 0) changed += bytes.write("6.0", at + "redis_version:".length) / 3;
+      return "pass";
+    });
+    const old = new Redis(proxy.port, "127.0.0.1", { enableReadyCheck: false });
+    onTestFinished(() => old.disconnect());
+    const error = await failure(redisStore(old, { keyPrefix: "old" }).acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "UNSUPPORTED",
+      expect.stringMatching(/^Redis 6\.0.* is too old.*6\.2.*upgrade/),
+    ]);
+    expect(changed).toBe(1);
+    expect(await client.exists("old:{0}:locks")).toBe(0);
+  });
+
   test("a server that cannot be reached is an outage", async () => {
     const nobody = new Redis(await freePort(), "127.0.0.1", { maxRetriesPerRequest: 1 });
     nobody.on("error", () => {});
@@ -229,77 +273,6 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     });
     await expect(store.release([request])).resolves.toEqual([true]);
   });
-});
-
-describe.skipIf(!canRunRedis())("redis: at first use of a cluster", () => {
-  let cluster: RedisCluster;
-
-  beforeAll(async () => {
-    cluster = await startRedisCluster();
-  }, 60_000);
-
-  afterAll(() => cluster?.stop());
-
-  test("a client of one of its servers is told to be a cluster client", async () => {
-    const clients = cluster.masters.map(({ port }) => new Redis(port, "127.0.0.1"));
-    onTestFinished(() => {
-      for (const client of clients) client.disconnect();
-    });
-    const codes = clients.map((client) =>
-      redisStore(client)
-        .acquire(request)
-        .then(
-          (answer) => answer.state,
-          (error: HoldfastError) => `${error.code} ${/\bcluster client\b/.exec(error.message)}`,
-        ),
-    );
-    // One of them happens to have the keys.
-    expect((await Promise.all(codes)).sort()).toEqual([
-      "INVALID_ARGUMENT cluster client",
-      "INVALID_ARGUMENT cluster client",
-      "held",
-    ]);
-  });
-});
-
-describe.skipIf(!canRunRedis())("redis: a client that shares its connection for subscriptions", () => {
-  let cluster: RedisCluster;
-
-  beforeAll(async () => {
-    cluster = await startRedisCluster();
-  }, 60_000);
-
-  afterAll(() => cluster?.stop());
-
-  test.each(Object.entries(clusterClients))(
-    "%s: hands nothing to a listener that has left",
-    async (_, connect) => {
-      const { client, end } = await connect(cluster);
-      const store = redisStore(client);
-      const told: ClaimRef[] = [];
-      const leave = store.onGrant("owner", (refs) => told.push(...refs));
-      const publisher = new Redis(cluster.masters[0]!.port, "127.0.0.1");
-      onTestFinished(async () => {
-        await store.close();
-        publisher.disconnect();
-        end();
-      });
-      const publish = () => publisher.publish("holdfast:wake:owner", '["key","id","1"]');
-      await until("it listens", async () => {
-        await publish();
-        return told.length > 0;
-      });
-      const before = told.length;
-      void publish();
-      // By then the message has arrived, and nobody has read it yet.
-      const endMs = performance.now() + 100;
-      while (performance.now() < endMs);
-      leave();
-      await publish();
-      for (let trip = 0; trip < 20; trip++) await publisher.ping();
-      expect(told.length).toBe(before);
-    },
-  );
 });
 
 describe("redis: what is wrong before any use", () => {
