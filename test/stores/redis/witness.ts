@@ -2,7 +2,8 @@
  * Tells by the clock of the server itself whether two ever held a lock at a time. A claim that a server confirms, by renewing or
  * releasing it, was held from its grant until it was asked at the earliest. So no other grant may lie in between.
  *
- * The servers of tests are on this machine, and have its clock. A fence is the time of its grant, in microseconds.
+ * The servers of tests are on this machine, and have its clock. A fence is the time of its grant, in microseconds. This goes for one
+ * server: one that is promoted without a release may confirm what another has been granted after.
  */
 import type { ClaimRef, Store } from "holdfast";
 import { expect } from "vitest";
