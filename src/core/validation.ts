@@ -140,9 +140,10 @@ export function checkOptionNames<T extends object>(
   options: T,
   known: Readonly<Record<keyof T, true>>,
 ): void {
-  if (typeof options !== "object" || options === null) {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
     const names = Object.keys(known).join(", ");
-    throw invalid(`The options of ${of} must be an object with ${names}, not ${show(options)}.`);
+    const given = Array.isArray(options) ? "a list" : show(options);
+    throw invalid(`The options of ${of} must be an object with ${names}, not ${given}.`);
   }
   for (const name of Object.keys(options)) {
     if (Object.hasOwn(known, name)) continue;

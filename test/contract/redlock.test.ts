@@ -35,6 +35,8 @@ for (const [count, kinds] of majorities) {
           const keyPrefix = `of-${count}`;
           const store = redlockStore(clients, { ...options, keyPrefix, nodeTimeoutMs: 2_000 });
           opened.push({ store, connected });
+          // What is done at first use is done before a short ttl begins.
+          await store.look({ key: "warm", maxClaims: 1 });
           return store;
         },
         async close() {

@@ -176,7 +176,7 @@ export class Batch {
       const { connection } = this.#options;
       const text = textReplyTo(stamp, answered, connection, this.#locks);
       const reply = new Reply(text, stamp.length + 1);
-      const isOfCopy = losses !== connection.losses;
+      const isOfCopy = connection.resends && losses !== connection.losses;
       for (const operation of batch) this.#settle(operation, reply, isOfCopy);
       this.saw(reply.highestFence);
       while (!reply.ended) {

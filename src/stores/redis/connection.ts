@@ -2,8 +2,14 @@
  * What the store needs of a Redis client, and how ioredis and node-redis offer it. Neither is imported: the application
  * brings its own, and these types name the few methods that are called.
  */
-import { subscribe } from "node:diagnostics_channel";
 import { HoldfastError, invalid } from "../../core/index.ts";
+import {
+  historyOf,
+  IoClusterHistory,
+  IoRedisHistory,
+  lossesOfNodeRedis,
+  NodeRedisHistory,
+} from "./client-history.ts";
 import {
   ownConnection,
   type Subscription,
@@ -21,6 +27,8 @@ export interface IoRedisClient {
   off(event: string, listener: (...args: unknown[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
+  /** "subscriber" where it takes no other commands. A cluster has none, and needs none. */
+  readonly mode?: string;
   readonly isCluster?: boolean;
   readonly options?: object;
 }
@@ -47,11 +55,15 @@ export type RedisClient = IoRedisClient | NodeRedisClient;
 /** One way to send commands, whatever the client. */
 export interface Connection {
   readonly cluster: boolean;
-  /**
-   * Grows when the client loses a connection, if it is one that by itself sends again what was not answered. The answer to what
-   * was under way then may be that to a second copy.
-   */
+  /** Whether sentinels tell the client which server is the master. */
+  readonly sentinel: boolean;
+  /** Grows when the client loses a connection. Not in a cluster of node-redis. */
   readonly losses: number;
+  /**
+   * Whether the client by itself sends again what was not answered when a connection is lost. The answer to what was under way then
+   * may be that to a second copy.
+   */
+  readonly resends: boolean;
   /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
   send(key: string, command: string, args: readonly string[]): Promise<unknown>;
   /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
@@ -60,39 +72,56 @@ export interface Connection {
   listen(channel: string, events: SubscriptionEvents): Subscription;
 }
 
-/** `remedy` says what to do about a prefix that the client itself puts before keys. */
+/** `remedy` says what to do about a prefix that the client itself puts before keys, and `name` what messages call the client. */
 export function connectionOver(
   client: RedisClient,
   remedy = "Pass keyPrefix to the store instead.",
+  name = "client",
 ): Connection {
-  if (typeof client !== "object" || client === null) throw wrongClient();
+  const kind = kindOf(client);
+  if (kind === undefined) throw wrongClient(name, client);
   const { keyPrefix } = (client.options ?? {}) as { keyPrefix?: unknown };
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw invalid(
-      `client must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". ${remedy}`,
+      `${name} must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". ${remedy}`,
     );
   }
-  if ("call" in client && typeof client.call === "function") return overIoRedis(client);
-  if ("sendCommand" in client && typeof client.sendCommand === "function") return overNodeRedis(client);
-  throw wrongClient();
+  return kind === "ioredis" ? overIoRedis(client as IoRedisClient) : overNodeRedis(client as NodeRedisClient);
+}
+
+/** Pipelines, transactions and pools can send commands as well, but neither hear of a connection nor subscribe. */
+function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
+  if (typeof client !== "object" || client === null) return undefined;
+  const has = (...names: readonly string[]) =>
+    names.every((name) => typeof (client as Record<string, unknown>)[name] === "function");
+  if (!has("on", "subscribe", "unsubscribe")) return undefined;
+  if (has("call", "duplicate", "off", "disconnect")) return "ioredis";
+  return has("sendCommand", "connect", "destroy") ? "node-redis" : undefined;
 }
 
 function overIoRedis(client: IoRedisClient): Connection {
-  const cluster = client.isCluster === true;
-  const lost = lossesOf(client, cluster ? "-node" : "close");
+  const cluster = client.isCluster === true ? historyOf(client, IoClusterHistory) : undefined;
+  const history = cluster ?? historyOf(client, IoRedisHistory);
   return {
-    cluster,
+    cluster: cluster !== undefined,
+    sentinel: Array.isArray((client.options as { sentinels?: unknown } | undefined)?.sentinels),
     get losses() {
-      return lost.count;
+      return history.losses;
     },
+    resends: true,
     async send(_key, command, args) {
-      if (client.status === "end") throw closedClient("Create another client, and a store over it.");
-      return client.call(command, ...args);
+      if (client.status === "end") {
+        throw closedClient(
+          "is not connected, and is not about to be. Create another client, and a store over it.",
+        );
+      }
+      if (client.mode === "subscriber") throw subscribedClient();
+      return cluster === undefined ? client.call(command, ...args) : cluster.send(command, args);
     },
     // It has not been seen to lose count, and offers no way to drop one connection of a cluster.
     startOver() {},
     listen(channel, events) {
-      if (cluster) return sharedIoRedis(client, channel, events);
+      if (cluster !== undefined) return sharedIoRedis(client, channel, events);
       // What the application chose for its commands may be wrong for a connection that waits for years.
       const subscriber = client.duplicate({
         autoResubscribe: false,
@@ -115,18 +144,6 @@ function overIoRedis(client: IoRedisClient): Connection {
   };
 }
 
-/** One listener for each client, however many stores there are over it. */
-const lossesByClient = new WeakMap<IoRedisClient, { count: number }>();
-
-function lossesOf(client: IoRedisClient, event: string): { readonly count: number } {
-  const known = lossesByClient.get(client);
-  if (known !== undefined) return known;
-  const losses = { count: 0 };
-  client.on(event, () => losses.count++);
-  lossesByClient.set(client, losses);
-  return losses;
-}
-
 /** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
 function sharedIoRedis(client: IoRedisClient, channel: string, events: SubscriptionEvents): Subscription {
   const onMessage = (from: unknown, message: unknown) => {
@@ -146,18 +163,21 @@ function sharedIoRedis(client: IoRedisClient, channel: string, events: Subscript
 function overNodeRedis(client: NodeRedisClient): Connection {
   const cluster = typeof client.nodeClient === "function";
   const sentinel = typeof client.getSentinelNode === "function";
-  const lost = sentinel ? lossesOfNodeRedis() : undefined;
+  const history = cluster || sentinel ? undefined : historyOf(client, NodeRedisHistory);
+  const lost = sentinel ? lossesOfNodeRedis() : history;
   const send = async (key: string, words: readonly string[]) => {
-    if (!client.isOpen) throw closedClient("Call its connect() before the store is used.");
+    if (!client.isOpen) throw closedClient(notOpen(history?.wasOpen === true));
     if (cluster) return client.sendCommand(...([key, false, words] as never[]));
     return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
   };
   return {
     cluster,
+    sentinel,
     get losses() {
-      // All but a sentinel reject what was not answered.
-      return lost?.count ?? 0;
+      return lost?.losses ?? 0;
     },
+    // All others reject what was not answered.
+    resends: sentinel,
     send: (key, command, args) => send(key, [command, ...args]),
     startOver(key) {
       if (!mayStartOver(client)) return;
@@ -191,21 +211,6 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   };
 }
 
-let nodeRedisLosses: { count: number } | undefined;
-
-/**
- * How many connections node-redis has lost in this process. A sentinel tells of none of its own by an event; a channel of
- * diagnostics tells of all, from version 5.12 on. One of another client that is lost during a release does no harm: the release
- * is asked for again.
- */
-function lossesOfNodeRedis(): { readonly count: number } {
-  if (nodeRedisLosses !== undefined) return nodeRedisLosses;
-  const losses = { count: 0 };
-  subscribe("node-redis:connection:closed", () => losses.count++);
-  nodeRedisLosses = losses;
-  return losses;
-}
-
 /** When a connection of a client was given up last. */
 const startedOverMs = new WeakMap<NodeRedisClient, number>();
 
@@ -226,16 +231,48 @@ function mayStartOver(client: NodeRedisClient): boolean {
   return true;
 }
 
-function wrongClient(): HoldfastError {
+function wrongClient(name: string, client: unknown): HoldfastError {
   return invalid(
-    "client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel; pass the client itself.",
+    `${name} must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${describe(client)}; pass the client itself.`,
   );
 }
 
+/** What something is, without what it holds: an address may have a password in it. */
+function describe(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (Array.isArray(value)) return "a list";
+  if (typeof value === "function") return `the function or class ${value.name || "without a name"}`;
+  if (typeof value !== "object") return `a ${typeof value}`;
+  const name = classNameOf(value);
+  return name === undefined ? "an object with other methods" : `an object of class ${name}`;
+}
+
+/** The nearest class that has a name of its own: node-redis makes some that are just called "Class". */
+function classNameOf(value: object): string | undefined {
+  for (let at = Object.getPrototypeOf(value); at !== null; at = Object.getPrototypeOf(at)) {
+    const name: unknown = at.constructor?.name;
+    if (name !== "Class" && name !== "") return name === "Object" ? undefined : String(name);
+  }
+  return undefined;
+}
+
 /** Nothing was sent, and waiting does not help: so it is not an outage. */
-function closedClient(remedy: string): HoldfastError {
+function closedClient(what: string): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `The Redis client is not connected, and is not about to be. ${remedy} At the end, close the store before the client.`,
+    `The Redis client ${what} At the end, close the store before the client.`,
+  );
+}
+
+function notOpen(wasOpen: boolean): string {
+  if (wasOpen) return "was closed. Call its connect() again, or create another client and a store over it.";
+  return "is not connected, and is not about to be. Call its connect() before the store is used, and also when it was closed.";
+}
+
+/** The same goes for a connection that takes nothing but subscriptions until the last of them is ended. */
+function subscribedClient(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The Redis client is in subscriber mode, where it can send nothing else. Pass its duplicate() to the store, or subscribe with that one.",
   );
 }

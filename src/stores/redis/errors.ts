@@ -10,7 +10,7 @@ const unavailable: Readonly<Record<string, string>> = {
   CLUSTERDOWN: "The cluster has no majority, or nobody serves these keys.",
   MASTERDOWN: "This server is a replica that has lost its master.",
   LOADING: "The server is starting.",
-  OOM: "The server is out of memory: raise maxmemory, or use a policy that evicts keys of others.",
+  OOM: "The server is out of memory: raise maxmemory, and keep maxmemory-policy noeviction, because others may evict locks.",
   BUSY: "A script is blocking the server.",
   NOREPLICAS: "The server has fewer replicas than min-replicas-to-write.",
   MISCONF: "The server cannot save to its disk, and therefore takes no writes.",
@@ -70,6 +70,16 @@ function meaningOf(code: string, cause: unknown, key?: string): HoldfastError {
     return new HoldfastError("UNAUTHORIZED", `Redis answered ${code}. ${denied}`, details);
   const what = failures[code] ?? "The cause has the server's words.";
   return new HoldfastError("STORE_FAILURE", `Redis answered ${code}. ${what}`, details);
+}
+
+/** What the servers told a cluster client that asked them for the others. `error` is the answer of the last one. */
+export function refusedAsCluster(error: unknown): HoldfastError {
+  if (replyCode(error) !== "ERR") return mapError(error);
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "No server takes the cluster client for one of a cluster: the cause has the words of the last one. For a single server pass Redis of ioredis instead of Cluster; with Sentinel, pass it the sentinels.",
+    { cause: error },
+  );
 }
 
 function clientError(error: unknown): HoldfastError {

@@ -1,5 +1,5 @@
 /** Asks several nodes at once, and waits no longer than it takes to know. */
-import type { Clock } from "../../core/index.ts";
+import { type Clock, StoreUnavailableError } from "../../core/index.ts";
 
 /** What a node answered, or why it did not. Undefined: it was not asked, or its answer was not waited for. */
 export type Vote<T> = { readonly answer: T } | { readonly error: unknown } | undefined;
@@ -28,7 +28,10 @@ export function hold<T>(ballot: Ballot<T>): Promise<readonly Vote<T>[]> {
       timer.cancel();
       resolve(votes);
     };
-    const timer = ballot.clock.setTimer(ballot.timeoutMs, finish);
+    const timer = ballot.clock.setTimer(ballot.timeoutMs, () => {
+      for (const node of ballot.nodes) votes[node] ??= { error: tooLate(ballot.timeoutMs) };
+      finish();
+    });
     const count = (node: number, vote: Vote<T>) => {
       if (over) return;
       votes[node] = vote;
@@ -45,6 +48,10 @@ export function hold<T>(ballot: Ballot<T>): Promise<readonly Vote<T>[]> {
   });
 }
 
+function tooLate(timeoutMs: number): StoreUnavailableError {
+  return new StoreUnavailableError(`It has not answered within ${timeoutMs} ms (nodeTimeoutMs).`);
+}
+
 async function start<T>(call: () => Promise<T>): Promise<T> {
   return call();
 }
@@ -52,9 +59,4 @@ async function start<T>(call: () => Promise<T>): Promise<T> {
 /** The answer in a vote, if there is one. */
 export function answerOf<T>(vote: Vote<T>): T | undefined {
   return vote !== undefined && "answer" in vote ? vote.answer : undefined;
-}
-
-/** Why the nodes failed that did. */
-export function errorsOf(votes: readonly Vote<unknown>[]): unknown[] {
-  return votes.flatMap((vote) => (vote !== undefined && "error" in vote ? [vote.error] : []));
 }

@@ -9,6 +9,14 @@ import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../core
 const MAX_DOUBLINGS = 4;
 
 /** One claim, as it is spread over the nodes. */
+export interface Agreement {
+  /** Since when its answer counts. */
+  readonly sentMs: number;
+  /** The nodes that were told of the grant. */
+  readonly told: ReadonlySet<number>;
+  readonly outcome: Promise<HeldAnswer>;
+}
+
 export class Bid {
   readonly token: string | undefined;
   /** What was asked for, to ask again where a node has lost it. */
@@ -30,8 +38,8 @@ export class Bid {
   jitter = 1;
   /** What was handed out as held. */
   grant: AgreedGrant | undefined;
-  /** The call that is making one grant of the nodes' grants, and since when its answer counts. */
-  agreement: { readonly sentMs: number; readonly outcome: Promise<HeldAnswer> } | undefined;
+  /** The call that is making one grant of the nodes' grants. */
+  agreement: Agreement | undefined;
   /** Counts calls and grants, so that a call can tell that the grant is younger than itself. */
   clock = 0;
   grantedAt = 0;

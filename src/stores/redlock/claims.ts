@@ -12,8 +12,9 @@ import {
   StoreUnavailableError,
   type WaitingAnswer,
 } from "../../core/index.ts";
-import { answerOf } from "./ballot.ts";
-import type { Bid } from "./bids.ts";
+import { answerOf, type Vote } from "./ballot.ts";
+import type { Agreement, Bid } from "./bids.ts";
+import type { Hearing } from "./hearing.ts";
 import { type Nodes, refAt } from "./nodes.ts";
 import {
   grantOf,
@@ -45,24 +46,6 @@ const LEADER_PATIENCE = 8;
 /** How often an agreement is tried. Each attempt but the first knows what others have proposed meanwhile. */
 const AGREE_ATTEMPTS = 5;
 
-/** One call about one claim: what was known when it was sent, and what came back. */
-export interface Hearing {
-  readonly ref: ClaimRef;
-  readonly bid: Bid;
-  /** The tokens that went out. */
-  readonly tokens: readonly (string | undefined)[];
-  /** The bid's clock when it was sent. */
-  readonly startedAt: number;
-  readonly sentMs: number;
-  /** The nodes that are believed to hold the claim. What they answer is waited for. */
-  readonly awaited: readonly number[];
-  answers: NodeAnswers;
-  /** What came after the others had decided. */
-  readonly late: NodeAnswers;
-  /** Whether a majority still holds the lease that was handed out. */
-  proven: boolean;
-}
-
 export class Claims {
   readonly #nodes: Nodes;
   readonly #options: ClaimsOptions;
@@ -84,6 +67,7 @@ export class Claims {
       sentMs,
       awaited,
       answers: [],
+      votes: [],
       late: [],
       proven: false,
     };
@@ -105,8 +89,9 @@ export class Claims {
   }
 
   /** Takes the answers in, but for those about a hold that has been given up while they were on their way. */
-  hear(hearing: Hearing, answers: NodeAnswers): void {
+  hear(hearing: Hearing, answers: NodeAnswers, votes: readonly Vote<unknown>[]): void {
     const { bid, tokens } = hearing;
+    hearing.votes = votes;
     hearing.answers = this.#nodes.all.map((node) =>
       tokens[node] === bid.tokens[node] ? answers[node] : undefined,
     );
@@ -126,42 +111,49 @@ export class Claims {
     const unknown = this.#nodes.all.filter((node) => answers[node] === undefined);
     // The grant is younger than some of these answers, or the silent nodes may make up a majority.
     if (bid.grantedAt > hearing.startedAt || sure.length + unknown.length >= this.#nodes.majority) {
-      throw this.#nodes.unavailable(sure.length, [], hearing.ref.key);
+      throw this.#nodes.unavailable(sure.length, hearing.votes, hearing.ref.key);
     }
     return undefined;
   }
 
   /** Makes one grant of those that the nodes have made. Calls that come to this at the same time share the outcome. */
   async agree(hearing: Hearing): Promise<HeldAnswer> {
-    const { bid, sentMs } = hearing;
-    bid.agreement ??= {
-      sentMs,
-      outcome: this.#agree(hearing).finally(() => {
-        bid.agreement = undefined;
-      }),
-    };
-    const { outcome, sentMs: countedFromMs } = bid.agreement;
+    const { bid } = hearing;
+    bid.agreement ??= this.#agreement(hearing);
+    const { outcome, told, sentMs: countedFromMs } = bid.agreement;
     const answer = await outcome;
+    const { sentMs } = hearing;
     for (const node of nodesIn(hearing.answers, "held")) {
+      // One that was told and did not hear of it is put right at a heartbeat.
+      if (told.has(node)) continue;
       this.#putRight(hearing.ref, bid, node, ownFence(hearing.answers, node));
     }
     return { ...answer, expiresInMs: answer.expiresInMs - Math.max(0, sentMs - countedFromMs) };
   }
 
-  async #agree(hearing: Hearing): Promise<HeldAnswer> {
+  #agreement(hearing: Hearing): Agreement {
+    const told = new Set<number>();
+    const outcome = this.#agree(hearing, told).finally(() => {
+      hearing.bid.agreement = undefined;
+    });
+    return { sentMs: hearing.sentMs, told, outcome };
+  }
+
+  async #agree(hearing: Hearing, told: Set<number>): Promise<HeldAnswer> {
     const { ref, bid, tokens } = hearing;
     const { majority } = this.#nodes;
-    let confirmed = await this.#confirm(hearing);
+    let confirmed = await this.#confirm(hearing, told);
     for (let attempt = 2; attempt <= AGREE_ATTEMPTS && confirmed.length < majority; attempt++) {
       // Another instance may have been faster with a grant of its own. Then that one is in force, or about to be.
       const votes = await this.#nodes.poll(this.#nodes.all, (member, node) =>
         member.renew([refAt(ref, tokens[node])]).then(([answer]) => answer),
       );
-      this.hear(hearing, votes.map(answerOf));
-      confirmed = nodesIn(hearing.answers, "held").length < majority ? [] : await this.#confirm(hearing);
+      this.hear(hearing, votes.map(answerOf), votes);
+      confirmed =
+        nodesIn(hearing.answers, "held").length < majority ? [] : await this.#confirm(hearing, told);
     }
     if (bid.over || confirmed.length < majority) {
-      throw this.#nodes.unavailable(confirmed.length, [], ref.key);
+      throw this.#nodes.unavailable(confirmed.length, hearing.votes, ref.key);
     }
     const grant = grantOf(hearing.answers, majority);
     const answer = this.#held(hearing, grant, confirmed);
@@ -178,17 +170,21 @@ export class Claims {
    * Writes the grant to all nodes that hold the claim, waits for a majority, and returns those that have it. Also to those
    * that have it already: whoever proposed it there could still take it back.
    */
-  async #confirm({ ref, bid, tokens, answers }: Hearing): Promise<readonly number[]> {
+  async #confirm(hearing: Hearing, told: Set<number>): Promise<readonly number[]> {
+    const { ref, bid, tokens, answers } = hearing;
     const { majority, members } = this.#nodes;
     const asked = nodesIn(answers, "held");
     // One node by itself has nobody to agree with.
     if (members.length === 1) return asked;
+    told.clear();
+    for (const node of asked) told.add(node);
     const grant = { ...grantOf(answers, majority), by: this.#options.name };
     const votes = await this.#nodes.poll(
       asked,
       (member, node) => member.confirm(refAt(ref, tokens[node]), ownFence(answers, node), grant),
       (cast) => cast.filter((vote) => answerOf(vote) === true).length >= majority,
     );
+    hearing.votes = this.#nodes.all.map((node) => (asked.includes(node) ? votes[node] : hearing.votes[node]));
     return asked.filter((node) => answerOf(votes[node]) === true && tokens[node] === bid.tokens[node]);
   }
 
@@ -233,7 +229,7 @@ export class Claims {
       // Released while this was on its way, it must not stay until its ttl.
       if (bid.over && answer !== undefined) this.#late(ref, bid, node, tokens[node], answer);
     }
-    this.hear(hearing, merged);
+    this.hear(hearing, merged, hearing.votes);
   }
 
   /** The claim is over. What is left of it at single nodes is removed, so that it is in nobody's way. */

@@ -5,7 +5,7 @@ import {
   type QuorumMember,
   StoreUnavailableError,
 } from "../../core/index.ts";
-import { errorsOf, hold, type Vote } from "./ballot.ts";
+import { hold, type Vote } from "./ballot.ts";
 import { majorityOf } from "./tally.ts";
 
 /** The nodes of a quorum, each behind a deadline. */
@@ -51,17 +51,32 @@ export class Nodes {
   /** Throws unless a majority has answered. Fewer know nothing: not even that somebody else holds the key. */
   requireMajority(votes: readonly Vote<unknown>[], key?: string): void {
     const answered = votes.filter((vote) => vote !== undefined && "answer" in vote).length;
-    if (answered < this.majority) throw this.unavailable(answered, errorsOf(votes), key);
+    if (answered < this.majority) throw this.unavailable(answered, votes, key);
   }
 
-  unavailable(agreeing: number, errors: readonly unknown[], key?: string): HoldfastError {
-    const lasting = errors.find((error) => error instanceof HoldfastError && !error.retryable);
-    const passing = errors.find((error) => !(error instanceof HoldfastError) || error.retryable);
-    if (lasting instanceof HoldfastError && passing === undefined) return lasting;
+  /** Too few agree. Where those that failed for good leave no majority, waiting for the others does not help. */
+  unavailable(agreeing: number, votes: readonly Vote<unknown>[], key?: string): HoldfastError {
+    const errors = votes.flatMap((vote) => (vote !== undefined && "error" in vote ? [vote.error] : []));
+    const lasting = errors.filter((error) => error instanceof HoldfastError && !error.retryable);
+    const [first] = lasting;
+    if (first instanceof HoldfastError && this.members.length - lasting.length < this.majority) return first;
+    const count = this.members.length;
+    const reasons = this.all.flatMap((node) => this.#reasonOf(node, votes[node]));
     return new StoreUnavailableError(
-      `${agreeing} of ${this.members.length} servers have answered alike, and it takes ${this.majority}.`,
-      { key, cause: passing ?? lasting },
+      [
+        `${agreeing} of ${count} servers have answered alike, and it takes ${this.majority}.`,
+        ...reasons,
+      ].join(" "),
+      { key, cause: errors.find((error) => !lasting.includes(error)) ?? first },
     );
+  }
+
+  /** Why a node failed, if it did. */
+  #reasonOf(node: number, vote: Vote<unknown>): string[] {
+    if (vote === undefined || !("error" in vote)) return [];
+    const { error } = vote;
+    const reason = error instanceof Error ? error.message : String(error);
+    return [`Server ${node + 1} of ${this.members.length} (${this.members[node]?.name}): ${reason}`];
   }
 }
 

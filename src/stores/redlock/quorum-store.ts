@@ -22,13 +22,15 @@ import {
   type RenewAnswer,
   type RenewRef,
   type Store,
+  StoreUnavailableError,
   systemClock,
   UNLIMITED,
   type Unsubscribe,
 } from "../../core/index.ts";
 import { answerOf, type Vote } from "./ballot.ts";
 import { type Bid, Bids } from "./bids.ts";
-import { Claims, type Hearing } from "./claims.ts";
+import { Claims } from "./claims.ts";
+import type { Hearing } from "./hearing.ts";
 import { MergedView } from "./merged-view.ts";
 import { Nodes, refAt } from "./nodes.ts";
 import { Pushes } from "./pushes.ts";
@@ -73,7 +75,7 @@ export function quorumStore(members: readonly QuorumMember[], options: QuorumOpt
   return new QuorumStore(members, options);
 }
 
-const MAX_NODES = 99;
+export const MAX_NODES = 99;
 
 class QuorumStore implements Store {
   readonly name: string;
@@ -127,9 +129,11 @@ class QuorumStore implements Store {
     const answers = votes.map(answerOf);
     if (bid.over) {
       await this.#nodes.release(request, tokensAt(hearing, nodesIn(answers, "held", "waiting")));
-      throw this.#nodes.unavailable(0, [], request.key);
+      throw new StoreUnavailableError(`The claim to "${request.key}" was released while it was asked for.`, {
+        key: request.key,
+      });
     }
-    this.#claims.hear(hearing, answers);
+    this.#claims.hear(hearing, answers, votes);
     return this.#judge(hearing, request, votes);
   }
 
@@ -155,7 +159,7 @@ class QuorumStore implements Store {
     this.#nodes.requireMajority(votes, refs[0]?.key);
     const verdicts = await Promise.allSettled(
       hearings.map((hearing, index) => {
-        this.#claims.hear(hearing, answersTo(votes, index));
+        this.#claims.hear(hearing, answersTo(votes, index), votes);
         return this.#judgeRenewal(hearing);
       }),
     );

@@ -7,9 +7,10 @@ import { fork } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { createLocks } from "holdfast";
+import { createLocks, systemClock } from "holdfast";
 import { connectionOver, type RedisClient, redisStore } from "holdfast/redis";
 import { describe, expect, type TestContext, test } from "vitest";
+import { claimRequest } from "../../core/claim-request.ts";
 import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, majorVersion, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import {
@@ -24,17 +25,25 @@ import {
   startRedisCluster,
   startRedisSentinels,
 } from "../../engines/redis-topologies.ts";
+import { wrongBy } from "../fault-suite.ts";
 import { type Participant, Workers } from "../workers.ts";
+import { Witness } from "./witness.ts";
 
 const ttlMs = 1_500;
+const HOUR_MS = 3_600_000;
 /** A heartbeat, the claim of whoever held last, and a second for all of them to have their turn. */
 const soonMs = ttlMs / 3 + ttlMs + 1_000;
 
 /** One worker for each client library and version. */
-function connectsTo<T>(clients: Readonly<Record<string, (to: T) => Promise<Connected>>>, to: T) {
+function connectsTo<T>(
+  clients: Readonly<Record<string, (to: T) => Promise<Connected>>>,
+  to: T,
+  witness?: Witness,
+) {
   return Object.entries(clients).map(([name, connect]) => async (): Promise<Participant> => {
     const { client, end } = await connect(to);
-    return { store: redisStore(client, { partitions: 1 }), end, isBack: () => canWrite(name, client) };
+    const store = redisStore(client, { partitions: 1 });
+    return { store: witness?.watch(store) ?? store, end, isBack: () => canWrite(name, client) };
   });
 }
 
@@ -129,7 +138,11 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     "a server that is killed and %s serves all waiters when it is back",
     async ([, settings], context) => {
       const server = await started(context, startRedis(settings));
-      const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+      const witness = new Witness("work");
+      const workers = await Workers.start({
+        connects: connectsTo(standaloneClients, server, witness),
+        ttlMs,
+      });
       for (let round = 0; round < 2; round++) {
         await server.kill();
         await sleep(300);
@@ -137,19 +150,55 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
         await workers.servesAll(soonMs);
       }
       await workers.stop();
+      witness.expectOneAtATime();
       expect(workers.overlaps).toBe(0);
     },
   );
 
   test("a server that is paused for longer than the ttl serves all waiters when it goes on", async (context) => {
     const server = await started(context, startRedis());
-    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    const witness = new Witness("work");
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server, witness), ttlMs });
     server.pause();
     await sleep(ttlMs + 500);
     server.resume();
     await workers.servesAll(soonMs);
     await workers.stop();
+    witness.expectOneAtATime();
     expect(workers.overlaps).toBe(0);
+  });
+
+  test("clocks that are wrong by an hour on the machines of clients change nothing", async (context) => {
+    const server = await started(context, startRedis());
+    const witness = new Witness("work");
+    const clocks = [wrongBy(-HOUR_MS), systemClock, wrongBy(HOUR_MS), wrongBy(-HOUR_MS)];
+    const connects = connectsTo(standaloneClients, server, witness).map((connect, index) => async () => ({
+      ...(await connect()),
+      clock: clocks[index]!,
+    }));
+    const workers = await Workers.start({ connects, ttlMs });
+    // A claim that nobody renews ends by the clock of the server, whoever waits for it.
+    const { store, end } = await connects[0]!();
+    const locks = createLocks(store, { clock: wrongBy(HOUR_MS), onWarning: () => {} });
+    context.onTestFinished(async () => {
+      await locks.close();
+      end();
+    });
+    const left = await store.acquire(claimRequest("left", { key: "left", ttlMs: 1_000 }));
+    const next = await locks.mutex("left", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    const [held] = (await locks.inspect("left")).held;
+    expect(held?.fence).toBe(next.fence);
+    const endedMs = (left as { acquiredAtMs: number }).acquiredAtMs + 1_000;
+    expect(held?.acquiredAtMs).toBeGreaterThanOrEqual(endedMs);
+    expect(held?.acquiredAtMs).toBeLessThan(endedMs + HOUR_MS / 2);
+
+    await workers.servesAll(soonMs);
+    await workers.stop();
+    witness.expectOneAtATime();
+    expect(workers.overlaps).toBe(0);
+    const now = BigInt(Date.now()) * 1_000n;
+    const half = BigInt(HOUR_MS / 2) * 1_000n;
+    expect(workers.fences.filter((fence) => fence < now - half || fence > now + half)).toEqual([]);
   });
 
   test("a holder that was paused for longer than its ttl knows that it lost before it writes", async (context) => {
@@ -181,7 +230,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
 
   test("subscriptions that are dropped come back, and cost at most a heartbeat", async (context) => {
     const server = await started(context, startRedis());
-    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    const witness = new Witness("work");
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server, witness), ttlMs });
     for (let round = 0; round < 5; round++) {
       expect(Number(await server.command("CLIENT", "KILL", "TYPE", "pubsub"))).toBeGreaterThan(0);
       await workers.servesAll(soonMs);
@@ -191,13 +241,15 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
       return channels.length === Object.keys(standaloneClients).length;
     });
     await workers.stop();
+    witness.expectOneAtATime();
     expect(workers.overlaps).toBe(0);
   });
 
   test("a server that forgets its scripts is sent them again, unnoticed", async (context) => {
     const server = await started(context, startRedis());
+    const witness = new Witness("work");
     const workers = await Workers.start({
-      connects: connectsTo(standaloneClients, server),
+      connects: connectsTo(standaloneClients, server, witness),
       ttlMs,
       holdMs: 1,
     });
@@ -207,17 +259,20 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     }
     await workers.servesAll(soonMs);
     await workers.stop();
+    witness.expectOneAtATime();
     expect(workers.overlaps).toBe(0);
   });
 
   test("a server that loses all its keys gives out no fence twice", async (context) => {
     const server = await started(context, startRedis());
-    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server), ttlMs });
+    const witness = new Witness("work");
+    const workers = await Workers.start({ connects: connectsTo(standaloneClients, server, witness), ttlMs });
     for (let round = 0; round < 3; round++) {
       await workers.lose(() => server.command("FLUSHALL"));
       await workers.servesAll(soonMs);
     }
     await workers.stop();
+    witness.expectOneAtATime();
   });
 
   test("a grant that is learnt of late, when its key is lost and granted to another, has the lower fence", async (context) => {
@@ -226,7 +281,7 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     const [late, other] = await Promise.all(
       [proxy, server].map(async (to) => {
         const { client, end } = await standaloneClients["ioredis 5"]!(to);
-        const locks = createLocks(redisStore(client), { onWarning: () => {} });
+        const locks = createLocks(redisStore(client), { onWarning: () => {}, requestTimeoutMs: 15_000 });
         context.onTestFinished(async () => {
           await locks.close();
           end();
@@ -267,7 +322,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
   test("a master that was deposed and is still up gives no client a lower fence", async (context) => {
     const sentinels = await started(context, startRedisSentinels());
     const { master, replicas } = sentinels;
-    const connects = connectsTo(sentinelClients, sentinels);
+    const witness = new Witness("work");
+    const connects = connectsTo(sentinelClients, sentinels, witness);
     const workers = await Workers.start({ connects, ttlMs });
     await depose(sentinels);
     // Whoever is connected stays with the former master, which goes on granting. Others come to the new one.
@@ -278,6 +334,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
     await follow(master, replicas);
     await workers.servesAll(soonMs);
     await workers.stop({ masters: 2 });
+    // It would see them in the other tests, too.
+    expect(witness.overlaps.length).toBeGreaterThan(0);
     expect(workers.highest).toBeGreaterThan(highest);
   });
 

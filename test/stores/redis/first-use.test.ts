@@ -1,14 +1,15 @@
 import { once } from "node:events";
-import { type ClaimRef, createLocks, type HoldfastError, type Store } from "holdfast";
+import { createLocks, type Store } from "holdfast";
 import { type IoRedisClient, type RedisStoreOptions, redisStore } from "holdfast/redis";
-import { Redis } from "ioredis";
-import { createClient } from "redis";
+import { Cluster, Redis } from "ioredis";
+import { Cluster as Cluster6 } from "ioredis6";
+import { createClient, createClientPool } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
 import { claimRequest } from "../../core/claim-request.ts";
+import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
-import { clusterClients } from "../../engines/redis-clients.ts";
-import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
 import { failure } from "../failure.ts";
 
 const request = claimRequest("id", { key: "key", owner: "owner", ttlMs: 1_000, wait: false });
@@ -141,12 +142,117 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     ]);
   });
 
+  test("a client that was closed is told so", async () => {
+    const closed = createClient({ url: `redis://127.0.0.1:${server.port}` });
+    await closed.connect();
+    const store = redisStore(closed, { keyPrefix: "closed" });
+    await store.acquire(request);
+    await closed.close();
+    const error = await failure(store.acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/was closed.*connect\(\) again/),
+    ]);
+
+    await closed.connect();
+    onTestFinished(() => closed.destroy());
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+
+    // Closed before anybody could see that it was open.
+    const before = createClient({ url: `redis://127.0.0.1:${server.port}` });
+    await before.connect();
+    await before.close();
+    expect((await failure(redisStore(before).acquire(request))).message).toMatch(/connect\(\).*closed/);
+  });
+
+  test("a client that is subscribed is told at once to be another one than that", async () => {
+    const subscribed = client.duplicate();
+    onTestFinished(() => subscribed.disconnect());
+    await subscribed.subscribe("news");
+    const error = await failure(redisStore(subscribed).acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "STORE_FAILURE",
+      expect.stringMatching(/subscriber mode.*duplicate\(\)/),
+    ]);
+    await subscribed.unsubscribe("news");
+    await expect(redisStore(subscribed, { keyPrefix: "news" }).acquire(request)).resolves.toMatchObject({
+      state: "held",
+    });
+  });
+
+  test.each([
+    ["ioredis 5", Cluster],
+    ["ioredis 6", Cluster6],
+  ])("a cluster client of a server that is in no cluster is told so, through %s", async (_, Client) => {
+    const { port } = server;
+    const astray = new Client([
+      { host: "127.0.0.1", port },
+      { host: "localhost", port },
+    ]);
+    astray.on("error", () => {});
+    onTestFinished(() => astray.disconnect());
+    const store = redisStore(astray);
+    // Once while it looks for the cluster, and once when it has found none.
+    for (let round = 0; round < 2; round++) {
+      const error = await failure(store.acquire(request));
+      expect([error.code, error.message]).toEqual([
+        "STORE_FAILURE",
+        expect.stringMatching(/no server takes the cluster client.*Redis of ioredis/i),
+      ]);
+      expect(error.cause).toMatchObject({ message: expect.stringContaining("cluster support disabled") });
+    }
+  });
+
   test("a client that connects only when used is connected", async () => {
     const lazy = new Redis(server.port, "127.0.0.1", { lazyConnect: true });
     onTestFinished(() => lazy.disconnect());
     const locks = createLocks(redisStore(lazy));
     await expect(locks.mutex("lazy").run((lease) => lease.held)).resolves.toBe(true);
     await locks.close();
+  });
+
+  test("node-redis 5 is served and woken as it comes, when it tells the server what it is", async () => {
+    const [holder, waiter] = await Promise.all(
+      [1, 2].map(async () => {
+        const usual = createClient5({ socket: { port: server.port, host: "127.0.0.1" } });
+        await usual.on("error", () => {}).connect();
+        const locks = createLocks(redisStore(usual, { keyPrefix: "usual" }));
+        onTestFinished(async () => {
+          await locks.close();
+          usual.destroy();
+        });
+        return locks;
+      }),
+    );
+    const lease = await holder!.mutex("usual").acquire();
+    // Its heartbeat is due only after 20 s.
+    const waiting = waiter!.mutex("usual", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("somebody waits", async () => (await holder!.inspect("usual")).waitingCount === 1);
+    expect(await lease.release()).toBe(true);
+    const next = await waiting;
+    expect(next.fence).toBeGreaterThan(lease.fence);
+    expect(await next.release()).toBe(true);
+  });
+
+  test("a server that is too old is told to be upgraded, and is left as it was", async () => {
+    const proxy = await startProxy(server.port);
+    onTestFinished(() => proxy.stop());
+    // What the server says of itself is made to say something else, in as many letters.
+    let changed = 0;
+    proxy.decide(({ direction, bytes }) => {
+      const at = bytes.indexOf("redis_version:");
+      if (direction === "reply" && at >= 0) changed += bytes.write("6.0", at + "redis_version:".length) / 3;
+      return "pass";
+    });
+    const old = new Redis(proxy.port, "127.0.0.1", { enableReadyCheck: false });
+    onTestFinished(() => old.disconnect());
+    const error = await failure(redisStore(old, { keyPrefix: "old" }).acquire(request));
+    expect([error.code, error.message]).toEqual([
+      "UNSUPPORTED",
+      expect.stringMatching(/^Redis 6\.0.* is too old.*6\.2.*upgrade/),
+    ]);
+    expect(changed).toBe(1);
+    expect(await client.exists("old:{0}:locks")).toBe(0);
   });
 
   test("a server that cannot be reached is an outage", async () => {
@@ -169,84 +275,37 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
   });
 });
 
-describe.skipIf(!canRunRedis())("redis: at first use of a cluster", () => {
-  let cluster: RedisCluster;
-
-  beforeAll(async () => {
-    cluster = await startRedisCluster();
-  }, 60_000);
-
-  afterAll(() => cluster?.stop());
-
-  test("a client of one of its servers is told to be a cluster client", async () => {
-    const clients = cluster.masters.map(({ port }) => new Redis(port, "127.0.0.1"));
-    onTestFinished(() => {
-      for (const client of clients) client.disconnect();
-    });
-    const codes = clients.map((client) =>
-      redisStore(client)
-        .acquire(request)
-        .then(
-          (answer) => answer.state,
-          (error: HoldfastError) => `${error.code} ${/\bcluster client\b/.exec(error.message)}`,
-        ),
-    );
-    // One of them happens to have the keys.
-    expect((await Promise.all(codes)).sort()).toEqual([
-      "INVALID_ARGUMENT cluster client",
-      "INVALID_ARGUMENT cluster client",
-      "held",
-    ]);
-  });
-});
-
-describe.skipIf(!canRunRedis())("redis: a client that shares its connection for subscriptions", () => {
-  let cluster: RedisCluster;
-
-  beforeAll(async () => {
-    cluster = await startRedisCluster();
-  }, 60_000);
-
-  afterAll(() => cluster?.stop());
-
-  test.each(Object.entries(clusterClients))(
-    "%s: hands nothing to a listener that has left",
-    async (_, connect) => {
-      const { client, end } = await connect(cluster);
-      const store = redisStore(client);
-      const told: ClaimRef[] = [];
-      const leave = store.onGrant("owner", (refs) => told.push(...refs));
-      const publisher = new Redis(cluster.masters[0]!.port, "127.0.0.1");
-      onTestFinished(async () => {
-        await store.close();
-        publisher.disconnect();
-        end();
-      });
-      const publish = () => publisher.publish("holdfast:wake:owner", '["key","id","1"]');
-      await until("it listens", async () => {
-        await publish();
-        return told.length > 0;
-      });
-      const before = told.length;
-      void publish();
-      // By then the message has arrived, and nobody has read it yet.
-      const endMs = performance.now() + 100;
-      while (performance.now() < endMs);
-      leave();
-      await publish();
-      for (let trip = 0; trip < 20; trip++) await publisher.ping();
-      expect(told.length).toBe(before);
-    },
-  );
-});
-
 describe("redis: what is wrong before any use", () => {
+  const lazy = () => new Redis({ lazyConnect: true });
+
   test.each([
-    ["nothing", undefined],
-    ["an address", "redis://127.0.0.1"],
-    ["another kind of object", { query: () => {} }],
-  ])("a client must be one, not %s", (_, client) => {
-    expect(() => redisStore(client as never)).toThrow(/^client must be an ioredis Redis or Cluster/);
+    ["nothing", undefined, "undefined"],
+    ["an address", "redis://:secret@127.0.0.1", "a string"],
+    ["another kind of object", { query: () => {} }, "an object with other methods"],
+    ["a pipeline", lazy().pipeline(), "an object of class Pipeline"],
+    ["a transaction", createClient().multi(), "an object of class RedisClientMultiCommand"],
+    ["a pool", createClientPool(), "an object of class RedisClientPool"],
+    ["a promise", Promise.resolve(lazy()), "an object of class Promise"],
+    ["a class", Redis, "the function or class Redis"],
+    ["a list", [lazy()], "a list"],
+  ])("a client must be one, not %s", (_, client, described) => {
+    const message = `client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${described}; pass the client itself.`;
+    expect(() => redisStore(client as never)).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message }),
+    );
+  });
+
+  test.each([
+    [null, "null"],
+    ["holdfast", '"holdfast"'],
+    [["holdfast"], "a list"],
+  ])("options must be an object, not %j", (options, described) => {
+    expect(() => redisStore(lazy(), options as never)).toThrow(
+      expect.objectContaining({
+        code: "INVALID_ARGUMENT",
+        message: expect.stringMatching(`must be an object with .*, not ${described}\\.$`),
+      }),
+    );
   });
 
   test("a client that changes keys is refused", () => {

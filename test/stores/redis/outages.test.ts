@@ -1,6 +1,8 @@
 /** What a caller is told while a real server cannot serve, and that all is well again afterwards. */
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks } from "holdfast";
+import { createLocks, type HoldfastError } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
@@ -15,17 +17,23 @@ type Trouble = readonly [
   name: string,
   begin: (server: RedisServer) => unknown,
   end: (server: RedisServer) => unknown,
+  /** What the server answers meanwhile, if anything. */
+  answer?: string,
 ];
 
-const setting = (name: string, trouble: string | number, fine: string | number): Trouble => [
+const setting = (name: string, trouble: string | number, fine: string | number, answer: string): Trouble => [
   name,
   (server) => server.command("CONFIG", "SET", name, trouble),
   (server) => server.command("CONFIG", "SET", name, fine),
+  answer,
 ];
 
+/** Where a server keeps its snapshot: it cannot replace a folder with one. */
+const snapshot = ({ folder }: RedisServer) => join(folder, "dump.rdb");
+
 const troubles: readonly Trouble[] = [
-  setting("maxmemory", 1, 0),
-  setting("min-replicas-to-write", 1, 0),
+  setting("maxmemory", 1, 0, "OOM"),
+  setting("min-replicas-to-write", 1, 0, "NOREPLICAS"),
   [
     "a script that does not end",
     async (server) => {
@@ -33,11 +41,41 @@ const troubles: readonly Trouble[] = [
       await sleep(100);
     },
     (server) => server.command("SCRIPT", "KILL"),
+    "BUSY",
   ],
   [
     "the role of a replica",
     (server) => server.command("REPLICAOF", host, 1),
     (server) => server.command("REPLICAOF", "NO", "ONE"),
+    "READONLY",
+  ],
+  [
+    "a replica that has lost its master and serves nothing old",
+    async (server) => {
+      await server.command("CONFIG", "SET", "replica-serve-stale-data", "no");
+      await server.command("REPLICAOF", host, 1);
+    },
+    async (server) => {
+      await server.command("REPLICAOF", "NO", "ONE");
+      await server.command("CONFIG", "SET", "replica-serve-stale-data", "yes");
+    },
+    "MASTERDOWN",
+  ],
+  [
+    "a disk that takes no snapshots",
+    async (server) => {
+      mkdirSync(join(snapshot(server), "in the way"), { recursive: true });
+      await server.command("CONFIG", "SET", "save", "3600 1000000");
+      await server.command("BGSAVE");
+      await until("it has failed to save", async () =>
+        String(await server.command("INFO", "persistence")).includes("rdb_last_bgsave_status:err"),
+      );
+    },
+    async (server) => {
+      await server.command("CONFIG", "SET", "save", "");
+      rmSync(snapshot(server), { recursive: true });
+    },
+    "MISCONF",
   ],
   ["a pause", (server) => server.pause(), (server) => server.resume()],
   ["a crash", (server) => server.kill(), (server) => server.restart()],
@@ -61,7 +99,7 @@ describe.skipIf(!canRunRedis())("redis: an outage", () => {
     return locks;
   }
 
-  test.for(troubles)("by %s is not contention, and passes", async ([name, begin, end], context) => {
+  test.for(troubles)("by %s is not contention, and passes", async ([name, begin, end, answer], context) => {
     if (name === "min-replicas-to-write" && (await majorVersion(server)) < 7)
       return context.skip("Redis 6.2 does not look at its replicas before a script.");
     const connected = await Promise.all(Object.values(standaloneClients).map((connect) => connect(server)));
@@ -74,12 +112,16 @@ describe.skipIf(!canRunRedis())("redis: an outage", () => {
         locks
           .mutex("key")
           .tryAcquire()
-          .catch((error: { code: string }) => error.code),
+          .catch((error: HoldfastError) => error),
       ),
     );
     await end(server);
 
-    expect(told).toEqual(clients.map(() => "STORE_UNAVAILABLE"));
+    expect(told).toMatchObject(clients.map(() => ({ code: "STORE_UNAVAILABLE" })));
+    if (answer !== undefined) {
+      const message = expect.stringContaining(`it answered ${answer}.`);
+      expect(told).toMatchObject(clients.map(() => ({ cause: { message } })));
+    }
     await until("all are served again", async () => {
       for (const locks of clients)
         await locks.mutex("key", { ttlMs: 1_000 }).run(() => {}, { waitMs: 2_000 });
