@@ -1,23 +1,13 @@
 /** A disk without room, which only root can make: a small one in memory is mounted for it. */
-import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createLocks, type Lease, type Locks } from "holdfast";
 import { fileStore } from "holdfast/file";
-import { describe, expect, onTestFinished, test } from "vitest";
-import { testFolder } from "./folders.ts";
-
-const canMount = process.platform === "linux" && process.getuid?.() === 0;
-if (!canMount)
-  console.warn("file: the tests of a full disk are SKIPPED, because only root can mount a small one.");
+import { describe, expect, test } from "vitest";
+import { canMount, mountedFolder } from "./mounts.ts";
 
 /** A folder on a disk of 1 MiB. */
-function smallDisk(): string {
-  const folder = testFolder();
-  execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]);
-  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
-  return folder;
-}
+const smallDisk = () => mountedFolder("size=1m");
 
 /** Takes all the room that there is. Resolves to what gives it back. */
 function fill(folder: string): () => void {
@@ -43,7 +33,7 @@ async function takeUntilFull(locks: Locks, got: Lease[]): Promise<unknown> {
   return undefined;
 }
 
-describe.skipIf(!canMount)("file: a full disk", { timeout: 60_000 }, () => {
+describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk", { timeout: 60_000 }, () => {
   test("is an outage, loses nothing, and is over when there is room", async () => {
     const folder = smallDisk();
     const locks = createLocks(fileStore(join(folder, "data")), {

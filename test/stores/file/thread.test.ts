@@ -12,6 +12,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { distantDriver } from "../cas/distant-driver.ts";
 import { testFolder } from "./folders.ts";
+import { skipped } from "./mounts.ts";
 
 /** The threads that are spoken to from now on. */
 function threadsInUse(): Set<Worker> {
@@ -57,7 +58,9 @@ describe("file: the thread of a folder", () => {
     await Promise.all([first.close(), second.close()]);
   });
 
-  test.skipIf(process.platform !== "linux")("is the only one of its process, or says so", async () => {
+  const isLinux = process.platform === "linux";
+  if (!isLinux) skipped("file: the test of a second thread", "only Linux tells that there is one");
+  test.skipIf(!isLinux)("is the only one of its process, or says so", async () => {
     const folder = testFolder();
     const locks = createLocks(fileStore(folder));
     await locks.mutex("key").run(() => {});
