@@ -30,14 +30,14 @@ async function answer(functions: Offer, name: string, argument: unknown): Promis
   }
 }
 
-/** In the parent: a process that runs a file of this folder. */
+/** In the parent: a process that runs a compiled file of this folder. */
 export class Child<T extends Offer> {
   readonly #process: ChildProcess;
   readonly #ended: Promise<Answer>;
 
   constructor(file: URL, nodeOptions: readonly string[] = []) {
     this.#process = fork(fileURLToPath(file), {
-      execArgv: ["--expose-gc", "--max-old-space-size=8192", ...nodeOptions, "--import", "tsx"],
+      execArgv: ["--expose-gc", "--max-old-space-size=8192", ...nodeOptions],
     });
     this.#ended = once(this.#process, "exit").then(([code]) => ({
       error: `The process ended with ${code}.`,

@@ -6,20 +6,23 @@
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { instrumentationSuite } from "./instrumentation/suite.ts";
-import { memorySuite } from "./memory/suite.ts";
-import { redisSuite } from "./redis/suite.ts";
 import { isMet, markdownOf, plotFile } from "./report.ts";
-import { serverSuite } from "./server/suite.ts";
-import { storesSuite } from "./stores/suite.ts";
 import type { Suite } from "./suite.ts";
 
-const suites: readonly Suite[] = [instrumentationSuite, memorySuite, redisSuite, serverSuite, storesSuite];
-const resultsFolder = fileURLToPath(new URL("results", import.meta.url));
+/** Each is loaded when it is asked for, with the libraries that it compares. */
+const suites: Readonly<Record<string, () => Promise<Suite>>> = {
+  instrumentation: async () => (await import("./instrumentation/suite.ts")).instrumentationSuite,
+  memory: async () => (await import("./memory/suite.ts")).memorySuite,
+  redis: async () => (await import("./redis/suite.ts")).redisSuite,
+  server: async () => (await import("./server/suite.ts")).serverSuite,
+  stores: async () => (await import("./stores/suite.ts")).storesSuite,
+};
+/** In the repository, where scripts/bench.js has us run. */
+const resultsFolder = join("bench", "results");
 
-const { suite, quick, check, out } = readArguments();
+const { load, quick, check, out } = readArguments();
+const suite = await load();
 const report = await suite.run({ quick, progress: (text) => console.error(text) });
 const markdown = markdownOf(report, suite.name, `npm run bench -- ${suite.name}${quick ? " --quick" : ""}`);
 console.log(`\n${markdown}`);
@@ -35,13 +38,13 @@ process.exit(check && missed.length > 0 ? 1 : 0);
 
 function readArguments() {
   const { values, positionals } = parse();
-  const suite = suites.find(({ name }) => name === positionals[0]);
-  if (suite === undefined || positionals.length > 1) {
+  const load = suites[positionals[0] ?? ""];
+  if (load === undefined || positionals.length > 1) {
     const asked =
       positionals.length === 0 ? "No suite was named" : `There is no suite "${positionals.join(" ")}"`;
-    fail(`${asked}. There is: ${suites.map(({ name }) => name).join(", ")}.`);
+    fail(`${asked}. There is: ${Object.keys(suites).join(", ")}.`);
   }
-  return { ...values, suite, out: values.out ?? (values.quick ? undefined : resultsFolder) };
+  return { ...values, load, out: values.out ?? (values.quick ? undefined : resultsFolder) };
 }
 
 function parse() {

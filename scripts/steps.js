@@ -138,12 +138,13 @@ export async function build() {
   });
 }
 
-function modifiedMs(path) {
+/** When a file was changed; 0 where there is none. */
+export function modifiedMs(path) {
   return existsSync(path) ? statSync(path).mtimeMs : 0;
 }
 
 /** When the newest file or folder in a tree was changed. A removed file shows in its folder. */
-function newestMs(path) {
+export function newestMs(path) {
   const stats = statSync(path);
   if (!stats.isDirectory()) return stats.mtimeMs;
   return Math.max(stats.mtimeMs, ...readdirSync(path).map((name) => newestMs(join(path, name))));

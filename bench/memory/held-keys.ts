@@ -25,12 +25,12 @@ export function measureHeldKeys(
   sizes: HeldKeysSizes,
   nodeOptions: readonly string[] = [],
 ): Promise<HeldKeysResult> {
-  return measure<HeldKeys>("held-keys-process.ts", sizes, nodeOptions);
+  return measure<HeldKeys>("held-keys-process.js", sizes, nodeOptions);
 }
 
 /** Keys of a store alone, whose clients are elsewhere. */
 export function measureHeldRecords(sizes: HeldKeysSizes): Promise<HeldKeysResult> {
-  return measure<HeldRecords>("held-records-process.ts", sizes, []);
+  return measure<HeldRecords>("held-records-process.js", sizes, []);
 }
 
 async function measure<P extends HeldKeys | HeldRecords>(

@@ -17,7 +17,7 @@ export interface RenewalsSizes {
 
 export async function measureRenewals({ leases, ttlMs, periods }: RenewalsSizes): Promise<RenewalsResult> {
   const periodMs = ttlMs / 3;
-  const child = new Child<Renewals>(new URL("renewals-process.ts", import.meta.url));
+  const child = new Child<Renewals>(new URL("renewals-process.js", import.meta.url));
   try {
     await child.call("watch", periodMs / 10);
     const idle = await child.call("watch", periodMs);

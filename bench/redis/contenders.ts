@@ -1,13 +1,11 @@
-/** The same work for Holdfast, for the libraries that people use today, and for the two commands that all of them are made of. */
+/**
+ * The same work for Holdfast, for the libraries that people use today, and for the two commands that all of them are made of.
+ * Each is loaded when it is made, so that a process has in it what it measures, and starts soon.
+ */
 import { randomUUID } from "node:crypto";
-import { Verrou } from "@verrou/core";
-import { redisStore as verrouStore } from "@verrou/core/drivers/redis";
-import { createLocks } from "holdfast";
-import { redisStore } from "holdfast/redis";
-import { Redis } from "ioredis";
-import { createClient } from "redis";
-import { Mutex } from "redis-semaphore";
-import Redlock from "redlock";
+import type { Locks } from "holdfast";
+import type { RedisClient } from "holdfast/redis";
+import type { Redis } from "ioredis";
 
 export const TTL_MS = 30_000;
 
@@ -24,8 +22,8 @@ const COMPARE_AND_DELETE =
   "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
 async function holdfast(port: number): Promise<Contender> {
-  const client = connect(port);
-  const locks = createLocks(redisStore(client));
+  const client = await connect(port);
+  const locks = await locksOver(client);
   return {
     acquire: (key) => leaseOf(locks, key),
     async close() {
@@ -36,8 +34,8 @@ async function holdfast(port: number): Promise<Contender> {
 }
 
 async function holdfastOverNodeRedis(port: number): Promise<Contender> {
-  const client = await createClient({ socket: { port } }).connect();
-  const locks = createLocks(redisStore(client));
+  const client = await connectNodeRedis(port);
+  const locks = await locksOver(client);
   return {
     acquire: (key) => leaseOf(locks, key),
     async close() {
@@ -47,14 +45,20 @@ async function holdfastOverNodeRedis(port: number): Promise<Contender> {
   };
 }
 
-async function leaseOf(locks: ReturnType<typeof createLocks>, key: string): Promise<() => Promise<unknown>> {
+async function locksOver(client: RedisClient): Promise<Locks> {
+  const { createLocks } = await import("holdfast");
+  const { redisStore } = await import("holdfast/redis");
+  return createLocks(redisStore(client));
+}
+
+async function leaseOf(locks: Locks, key: string): Promise<() => Promise<unknown>> {
   const lease = await locks.mutex(key, { ttlMs: TTL_MS }).acquire();
   return () => lease.release();
 }
 
 /** The least that a lock can be. It does not wait: a key that is taken is an error. */
 async function raw(port: number): Promise<Contender> {
-  const client = connect(port);
+  const client = await connect(port);
   const sha = (await client.script("LOAD", COMPARE_AND_DELETE)) as string;
   return {
     async acquire(key) {
@@ -67,7 +71,7 @@ async function raw(port: number): Promise<Contender> {
 }
 
 async function rawNodeRedis(port: number): Promise<Contender> {
-  const client = await createClient({ socket: { port } }).connect();
+  const client = await connectNodeRedis(port);
   const sha = await client.scriptLoad(COMPARE_AND_DELETE);
   const expiration = { type: "PX", value: TTL_MS } as const;
   return {
@@ -82,7 +86,8 @@ async function rawNodeRedis(port: number): Promise<Contender> {
 }
 
 async function nodeRedlock(port: number): Promise<Contender> {
-  const client = connect(port);
+  const { default: Redlock } = await import("redlock");
+  const client = await connect(port);
   const redlock = new Redlock([client], { retryCount: -1 });
   // It reports every attempt on a key that is taken as an error.
   redlock.on("error", () => {});
@@ -96,7 +101,8 @@ async function nodeRedlock(port: number): Promise<Contender> {
 }
 
 async function redisSemaphore(port: number): Promise<Contender> {
-  const client = connect(port);
+  const { Mutex } = await import("redis-semaphore");
+  const client = await connect(port);
   return {
     async acquire(key) {
       const mutex = new Mutex(client, key, { lockTimeout: TTL_MS, acquireTimeout: 3_600_000 });
@@ -108,8 +114,10 @@ async function redisSemaphore(port: number): Promise<Contender> {
 }
 
 async function verrou(port: number): Promise<Contender> {
-  const client = connect(port);
-  const drivers = { redis: { driver: verrouStore({ connection: client }) } };
+  const { Verrou } = await import("@verrou/core");
+  const { redisStore } = await import("@verrou/core/drivers/redis");
+  const client = await connect(port);
+  const drivers = { redis: { driver: redisStore({ connection: client }) } };
   const locks = new Verrou({ default: "redis", stores: drivers });
   return {
     async acquire(key) {
@@ -121,8 +129,14 @@ async function verrou(port: number): Promise<Contender> {
   };
 }
 
-function connect(port: number): Redis {
+async function connect(port: number): Promise<Redis> {
+  const { Redis } = await import("ioredis");
   return new Redis({ port, host: "127.0.0.1" });
+}
+
+async function connectNodeRedis(port: number) {
+  const { createClient } = await import("redis");
+  return createClient({ socket: { port } }).connect();
 }
 
 export const contenders = {

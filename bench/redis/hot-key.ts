@@ -49,7 +49,7 @@ async function contest(port: number, name: ContenderName, sizes: HotKeySizes): P
   const admin = new Redis({ port, host: "127.0.0.1" });
   const children = Array.from(
     { length: processes },
-    () => new Child<ContenderProcess>(new URL("contender-process.ts", import.meta.url)),
+    () => new Child<ContenderProcess>(new URL("contender-process.js", import.meta.url)),
   );
   try {
     await admin.flushall();

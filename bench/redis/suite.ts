@@ -115,7 +115,7 @@ export const redisSuite: Suite = {
 const NETWORK_MS = 1;
 
 async function measureFaraway(port: number, sizes: ThroughputSizes): Promise<Speeds> {
-  const network = new Child<Network>(new URL("network-process.ts", import.meta.url));
+  const network = new Child<Network>(new URL("network-process.js", import.meta.url));
   try {
     const farPort = await network.call("open", { port, delayMs: NETWORK_MS });
     return await withContenders(farPort, overBoth, (measure) => measure(1, sizes));

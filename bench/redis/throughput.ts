@@ -11,7 +11,7 @@ export interface ThroughputSizes {
   readonly rounds: number;
 }
 
-const processFile = new URL("contender-process.ts", import.meta.url);
+const processFile = new URL("contender-process.js", import.meta.url);
 /** Rounds before the counted ones. */
 const MIN_WARM_UP_ROUNDS = 4;
 

@@ -1,5 +1,4 @@
 /** Ways to take a lock of a server: the remote store's session, and one call for each step. */
-import { fileURLToPath } from "node:url";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
@@ -32,8 +31,7 @@ export const remoteContenders: Readonly<Record<RemoteName, (server: Address) => 
   },
 
   "unary gRPC by grpc-js": async ({ port }) => {
-    const includeDirs = [fileURLToPath(new URL("../../proto", import.meta.url))];
-    const definition = loadSync("holdfast/v1/locks.proto", { includeDirs, longs: String });
+    const definition = loadSync("holdfast/v1/locks.proto", { includeDirs: ["proto"], longs: String });
     const { holdfast } = grpc.loadPackageDefinition(definition) as unknown as {
       holdfast: { v1: { Locks: grpc.ServiceClientConstructor } };
     };

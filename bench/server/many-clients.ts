@@ -29,10 +29,10 @@ const OTHER_FILES = 200;
 
 export async function measureManyClients(sizes: ManyClientsSizes): Promise<ManyClientsResult> {
   const { clients, processes, ttlMs, spreadMs, watchMs } = sizes;
-  const server = new Child<ServerProcess>(new URL("server-process.ts", import.meta.url));
+  const server = new Child<ServerProcess>(new URL("server-process.js", import.meta.url));
   const holders = Array.from(
     { length: processes },
-    () => new Child<ClientsProcess>(new URL("clients-process.ts", import.meta.url)),
+    () => new Child<ClientsProcess>(new URL("clients-process.js", import.meta.url)),
   );
   try {
     const { url } = await server.call("start", { maxConnections: clients + OTHER_FILES });

@@ -58,7 +58,7 @@ export const serverSuite: Suite = {
   name: "server",
   async run({ quick, progress }) {
     const sizes = quick ? small : full;
-    const child = new Child<ServerProcess>(new URL("server-process.ts", import.meta.url));
+    const child = new Child<ServerProcess>(new URL("server-process.js", import.meta.url));
     const redis = canRunRedis() ? await startRedis() : undefined;
     const open = new Map<string, Contender>();
     try {

@@ -33,7 +33,7 @@ export async function measureHotKey(url: string, sizes: HotKeySizes): Promise<re
 async function contest(url: string, key: string, sizes: HotKeySizes): Promise<Contest> {
   const { processes, workers, holdMs, durationMs } = sizes;
   const roundTripMs = await measureRoundTrip(url);
-  const file = new URL("hot-key-process.ts", import.meta.url);
+  const file = new URL("hot-key-process.js", import.meta.url);
   const children = Array.from({ length: processes }, () => new Child<HotKey>(file));
   try {
     await Promise.all(children.map((child) => child.call("open", { url })));

@@ -3,43 +3,40 @@ import type { Store } from "holdfast";
 import { type MysqlPool, type MysqlQuery, migrateMysql, mysqlStore } from "holdfast/mysql";
 import { createPool, type Pool, type RowDataPacket } from "mysql2/promise";
 import { startMariadb } from "../../test/engines/mariadb.ts";
-import type { Peer, StoreContender } from "./contender.ts";
+import type { OpenContender, Peer } from "./contender.ts";
 
 /** What a pool of an application has, and what one of GET_LOCK needs: each lock keeps a connection to itself. */
 const STORE_CONNECTIONS = 10;
 const PEER_CONNECTIONS = 100;
 
-export const mysql: StoreContender = {
-  name: "MariaDB",
-  async open() {
-    // Every commit waits for the disk, as the store promises. GET_LOCK writes nothing.
-    const server = await startMariadb(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
-    const connect = (connectionLimit: number) =>
-      createPool({ uri: server.url, connectionLimit, maxIdle: connectionLimit });
-    const peerPool = connect(PEER_CONNECTIONS);
-    const pools = [peerPool];
-    const stores: Store[] = [];
-    const counter = { roundTrips: 0 };
-    await migrateMysql(peerPool);
-    return {
-      async newStore() {
-        const pool = connect(STORE_CONNECTIONS);
-        pools.push(pool);
-        const store = mysqlStore(counting(pool, counter));
-        stores.push(store);
-        return store;
-      },
-      roundTrips: () => counter.roundTrips,
-      url: server.url,
-      peers: { GET_LOCK: getLock(peerPool) },
-      async close() {
-        await Promise.all(stores.map((store) => store.close()));
-        await Promise.all(pools.map((pool) => pool.end()));
-        await server.stop();
-      },
-    };
-  },
-};
+export async function openMysql(): Promise<OpenContender> {
+  // Every commit waits for the disk, as the store promises. GET_LOCK writes nothing.
+  const server = await startMariadb(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
+  const connect = (connectionLimit: number) =>
+    createPool({ uri: server.url, connectionLimit, maxIdle: connectionLimit });
+  const peerPool = connect(PEER_CONNECTIONS);
+  const pools = [peerPool];
+  const stores: Store[] = [];
+  const counter = { roundTrips: 0 };
+  await migrateMysql(peerPool);
+  return {
+    async newStore() {
+      const pool = connect(STORE_CONNECTIONS);
+      pools.push(pool);
+      const store = mysqlStore(counting(pool, counter));
+      stores.push(store);
+      return store;
+    },
+    roundTrips: () => counter.roundTrips,
+    url: server.url,
+    peers: { GET_LOCK: getLock(peerPool) },
+    async close() {
+      await Promise.all(stores.map((store) => store.close()));
+      await Promise.all(pools.map((pool) => pool.end()));
+      await server.stop();
+    },
+  };
+}
 
 function counting(pool: Pool, counter: { roundTrips: number }): MysqlPool {
   return {

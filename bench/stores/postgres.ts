@@ -3,7 +3,7 @@ import type { Store } from "holdfast";
 import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Client, Pool, type PoolClient } from "pg";
 import { startPostgres } from "../../test/engines/postgres.ts";
-import type { Peer, StoreContender } from "./contender.ts";
+import type { OpenContender, Peer } from "./contender.ts";
 import { openBareUpdates } from "./postgres-bare.ts";
 
 /** What a pool of an application has, and what one of advisory locks needs: each caller keeps a connection to itself. */
@@ -12,52 +12,49 @@ const PEER_CONNECTIONS = 100;
 /** By what the server tells the connections of the store from others. */
 const STORE_NAME = "holdfast";
 
-export const postgres: StoreContender = {
-  name: "PostgreSQL",
-  async open() {
-    const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
-    // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
-    const connect = (max: number, name: string) =>
-      new Pool({ connectionString: server.url, max, pipeline: true, application_name: name });
-    const peerPool = connect(PEER_CONNECTIONS, "peer");
-    const pools = [peerPool];
-    const stores: Store[] = [];
-    let roundTrips = 0;
-    await migratePostgres(peerPool);
-    const bareUpdates = await openBareUpdates(server.url);
-    return {
-      async newStore() {
-        const pool = connect(STORE_CONNECTIONS, STORE_NAME);
-        pools.push(pool);
-        // Whatever a lone caller sends takes a connection from the pool first.
-        pool.on("acquire", () => roundTrips++);
-        const store = postgresStore(pool, { listener: () => listenerOf(server.url) });
-        stores.push(store);
-        return store;
-      },
-      roundTrips: () => roundTrips,
-      url: server.url,
-      async connections() {
-        const { rows } = await peerPool.query<{ count: string }>(
-          "select count(*) from pg_stat_activity where application_name = $1",
-          [STORE_NAME],
-        );
-        return Number(rows[0]?.count);
-      },
-      peers: {
-        "advisory locks": (key) => advisoryLock(peerPool, key),
-        "advisory tries": (key) => advisoryTry(peerPool, key),
-      },
-      bare: bareUpdates.cycleFor,
-      async close() {
-        await bareUpdates.close();
-        await Promise.all(stores.map((store) => store.close()));
-        await Promise.all(pools.map((pool) => pool.end()));
-        await server.stop();
-      },
-    };
-  },
-};
+export async function openPostgres(): Promise<OpenContender> {
+  const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
+  // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
+  const connect = (max: number, name: string) =>
+    new Pool({ connectionString: server.url, max, pipeline: true, application_name: name });
+  const peerPool = connect(PEER_CONNECTIONS, "peer");
+  const pools = [peerPool];
+  const stores: Store[] = [];
+  let roundTrips = 0;
+  await migratePostgres(peerPool);
+  const bareUpdates = await openBareUpdates(server.url);
+  return {
+    async newStore() {
+      const pool = connect(STORE_CONNECTIONS, STORE_NAME);
+      pools.push(pool);
+      // Whatever a lone caller sends takes a connection from the pool first.
+      pool.on("acquire", () => roundTrips++);
+      const store = postgresStore(pool, { listener: () => listenerOf(server.url) });
+      stores.push(store);
+      return store;
+    },
+    roundTrips: () => roundTrips,
+    url: server.url,
+    async connections() {
+      const { rows } = await peerPool.query<{ count: string }>(
+        "select count(*) from pg_stat_activity where application_name = $1",
+        [STORE_NAME],
+      );
+      return Number(rows[0]?.count);
+    },
+    peers: {
+      "advisory locks": (key) => advisoryLock(peerPool, key),
+      "advisory tries": (key) => advisoryTry(peerPool, key),
+    },
+    bare: bareUpdates.cycleFor,
+    async close() {
+      await bareUpdates.close();
+      await Promise.all(stores.map((store) => store.close()));
+      await Promise.all(pools.map((pool) => pool.end()));
+      await server.stop();
+    },
+  };
+}
 
 async function listenerOf(url: string): Promise<Client> {
   const client = new Client({ connectionString: url, application_name: STORE_NAME });

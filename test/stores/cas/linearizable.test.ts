@@ -1,11 +1,12 @@
 /**
- * Several processes over one database, with requests that take any time: every answer is the one that the plain rules give
- * when the operations are applied in the order in which their swaps were made.
+ * Several processes over one database, with requests that take any time, or are lost, as their replies are: every answer is the one
+ * that the plain rules give when the operations are applied in the order in which their swaps were made. Whoever is told of an outage
+ * asks again, not knowing whether the swap was made.
  */
 import { strict as assert } from "node:assert";
 import { inspect, isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
-import type { AcquireAnswer, RenewAnswer, Store } from "holdfast";
+import { type AcquireAnswer, type RenewAnswer, type Store, StoreUnavailableError } from "holdfast";
 import { type CasDriver, casStore, type SwapBatch } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
@@ -18,12 +19,14 @@ import {
   sceneArbitrary,
 } from "../../core/record-histories.ts";
 import { type Moment, RecordModel } from "../../core/record-model.ts";
-import { distantDriver } from "./distant-driver.ts";
+import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
 
 const RUNS = 1_000;
 const FLIGHT_MS = 1_000;
 const KEYS = ["k", "l"];
 const PROCESSES = 3;
+/** How often an operation is asked for again. */
+const RETRIES = 3;
 
 /** An operation, who asks for it, and when. */
 const stepArbitrary = fc.record({
@@ -44,6 +47,14 @@ const historyArbitrary = fc.noBias(
     fc.array(stepArbitrary, { maxLength: 80, size: "max" }),
     // How long requests and replies take, again and again.
     fc.array(fc.nat(9), { minLength: 5, maxLength: 30 }),
+    // What becomes of the first swaps. Those after them get through.
+    fc.array(
+      fc.oneof(
+        { weight: 8, arbitrary: fc.constant("pass" as const) },
+        { weight: 1, arbitrary: fc.constantFrom("request lost" as const, "reply lost" as const) },
+      ),
+      { maxLength: 80, size: "max" },
+    ),
   ),
 );
 
@@ -60,9 +71,13 @@ interface Played {
   readonly asked: number;
   readonly key: string;
   readonly operation: Exclude<Operation, { does: "describe" }>;
-  answer: unknown;
+  /** Absent where there was an outage instead. */
+  answer: { readonly given: unknown } | undefined;
+  /** Absent where nothing came of it. */
   confirmed: Confirmed | undefined;
 }
+
+type Fate = "pass" | "request lost" | "reply lost";
 
 const seen = new Map<string, number>();
 
@@ -75,14 +90,17 @@ class World {
   readonly database = new MapDatabase(() => this.clock.wallMs());
   readonly stores: Store[];
   readonly played: Played[] = [];
-  /** The latest confirmed look of each process at each key. A key is in one flight at a time, so an answer belongs to it. */
-  readonly #latest = new Map<string, Confirmed>();
+  /** What came of the latest swap of each process and key. A key is in one flight at a time, so an answer belongs to it. */
+  readonly #latest = new Map<string, Confirmed | undefined>();
   readonly #delays: readonly number[];
+  readonly #fates: readonly Fate[];
   #delay = 0;
+  #fate = 0;
   #order = 0;
 
-  constructor(scene: Scene, delays: readonly number[]) {
+  constructor(scene: Scene, delays: readonly number[], fates: readonly Fate[]) {
     this.#delays = delays;
+    this.#fates = fates;
     this.stores = Array.from({ length: PROCESSES }, (_, process) =>
       casStore(this.#driver(process), {
         clock: this.clock,
@@ -111,20 +129,40 @@ class World {
         for (const [index, { key }] of batch.changes.entries()) {
           const state = reply.results[index]?.state ?? "";
           count(state);
-          if (state === "swapped" || state === "same") {
-            const moment = momentOf(batch);
-            const lateMs = Math.max(0, Math.ceil(reply.nowMs + 1 - moment.nowMs));
-            this.#latest.set(`${process} ${key}`, { order, moment, lateMs });
-          }
+          const moment = momentOf(batch);
+          const lateMs = Math.max(0, Math.ceil(reply.nowMs + 1 - moment.nowMs));
+          const isMade = state === "swapped" || state === "same";
+          this.#latest.set(`${process} ${key}`, isMade ? { order, moment, lateMs } : undefined);
         }
         return reply;
       },
     };
-    const journey = () => ({ thereMs: this.#nextDelay(), backMs: this.#nextDelay() });
+    const journey = (_: Request, batch: SwapBatch | undefined): Journey => {
+      for (const { key } of batch?.changes ?? []) this.#latest.delete(`${process} ${key}`);
+      const [thereMs, backMs] = [this.#nextDelay(), this.#nextDelay()];
+      const fate = batch === undefined ? "pass" : this.#nextFate();
+      if (fate === "pass") return { thereMs, backMs };
+      count(fate);
+      const error = new StoreUnavailableError(fate);
+      return { thereMs: fate === "request lost" ? Number.POSITIVE_INFINITY : thereMs, backMs, error };
+    };
     return distantDriver(noting, { clock: this.clock, journey });
   }
 
-  ask(process: number, key: string, operation: Played["operation"]): Promise<void> {
+  #nextFate(): Fate {
+    return this.#fates[this.#fate++] ?? "pass";
+  }
+
+  /** Asks, and after an outage asks for the same once more, as clients do. */
+  async ask(process: number, key: string, operation: Played["operation"]): Promise<void> {
+    for (let retry = 0; retry <= RETRIES; retry++) {
+      if (await this.#askOnce(process, key, operation)) return;
+      count("outage");
+    }
+  }
+
+  /** Resolves to whether there was an answer. */
+  #askOnce(process: number, key: string, operation: Played["operation"]): Promise<boolean> {
     const played: Played = {
       process,
       asked: this.played.length,
@@ -134,10 +172,22 @@ class World {
       confirmed: undefined,
     };
     this.played.push(played);
-    return this.#call(this.stores[process] as Store, operation).then((answer) => {
-      played.answer = answer;
+    // Nothing is awaited in between: the next swap of this key sets off right after it is known what became of this one.
+    const conclude = () => {
       played.confirmed = this.#latest.get(`${process} ${key}`);
-    });
+    };
+    return this.#call(this.stores[process] as Store, operation).then(
+      (given) => {
+        played.answer = { given };
+        conclude();
+        return true;
+      },
+      (error: unknown) => {
+        assert((error as { code?: unknown }).code === "STORE_UNAVAILABLE", inspect(error));
+        conclude();
+        return false;
+      },
+    );
   }
 
   async #call(store: Store, operation: Played["operation"]): Promise<unknown> {
@@ -167,8 +217,8 @@ function momentOf({ earliestMs, latestMs }: SwapBatch): Moment {
 async function play(
   history: typeof historyArbitrary extends fc.Arbitrary<infer H> ? H : never,
 ): Promise<void> {
-  const [scene, steps, delays] = history;
-  const world = new World(scene, delays);
+  const [scene, steps, delays, fates] = history;
+  const world = new World(scene, delays, fates);
   const answers: Promise<void>[] = [];
   for (const { raw, process, key: index, afterMs } of steps) {
     await world.clock.advance(afterMs);
@@ -183,17 +233,29 @@ async function play(
   await world.close();
 }
 
-/** Applies the operations on one key to the model, in the order of their swaps, and compares the answers. */
+/** Applies the operations on one key to the model, in the order of their swaps, and compares the answers that were given. */
 function judge(played: readonly Played[]): void {
   const model = new RecordModel();
+  for (const { answer, confirmed } of played)
+    assert(
+      answer === undefined || confirmed !== undefined,
+      "an answer was given without a look at the server",
+    );
   const orderOf = ({ confirmed }: Played) => confirmed?.order ?? Number.NaN;
-  const inOrder = [...played].sort((a, b) => orderOf(a) - orderOf(b) || a.asked - b.asked);
+  const inOrder = played
+    .filter(({ confirmed }) => confirmed !== undefined)
+    .sort((a, b) => orderOf(a) - orderOf(b) || a.asked - b.asked);
   for (const [index, { operation, answer, confirmed }] of inOrder.entries()) {
-    assert(confirmed !== undefined, "an answer was given without a look at the server");
+    if (confirmed === undefined) continue;
     const expected = shortened(askModel(model, operation, confirmed.moment), confirmed.lateMs);
-    const state = (answer as { state?: string })?.state ?? String(answer);
+    if (answer === undefined) {
+      count("made without an answer");
+      continue;
+    }
+    const { given } = answer;
+    const state = (given as { state?: string })?.state ?? String(given);
     count(`${operation.does} ${state}`);
-    if (isDeepStrictEqual(answer, expected)) continue;
+    if (isDeepStrictEqual(given, expected)) continue;
     const story = inOrder.slice(0, index + 1).map((one) => inspect(one, { depth: 5, breakLength: 200 }));
     assert.fail(`${story.join("\n")}\nshould have been answered with ${inspect(expected)}`);
   }
@@ -227,6 +289,7 @@ test("cas: every answer is what the plain rules say in the order of the swaps", 
     ...["swapped", "same", "conflict"],
     ...["acquire held", "acquire waiting", "acquire refused", "renew held", "renew waiting", "renew gone"],
     ...["release true", "release false"],
+    ...["request lost", "reply lost", "outage", "made without an answer"],
   ]) {
     expect.soft(seen.get(what), what).toBeGreaterThan(RUNS / 8);
   }

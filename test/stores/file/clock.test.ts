@@ -15,6 +15,7 @@ import {
   timeOf,
 } from "../../../src/stores/file/disk-clock.js";
 import { testFolder } from "./folders.ts";
+import { skipped } from "./mounts.ts";
 import { changeState, readState } from "./raw-files.ts";
 
 const HOUR_MS = 3_600_000;
@@ -83,7 +84,9 @@ describe("file: the clock of a folder", () => {
     expect(namespaceOffset("")).toBe(0);
   });
 
-  test.skipIf(process.platform !== "linux")("is known by the run of the kernel", () => {
+  const isLinux = process.platform === "linux";
+  if (!isLinux) skipped("file: the test of the kernel's run", "only Linux names it");
+  test.skipIf(!isLinux)("is known by the run of the kernel", () => {
     expect(readBoot()).toMatch(/^[0-9a-f-]{36}$/);
     expect(readMonotonicMs()).toBeGreaterThan(0);
   });

@@ -19,9 +19,11 @@ import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
+import { canMount, mountedFolder, skipped } from "./mounts.ts";
 import { changeState, changeText, textOf, withFiles } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
+if (isRoot) skipped("file: the test of a folder without rights", "root has all of them");
 
 async function firstError(folder: string): Promise<unknown> {
   const locks = createLocks(fileStore(folder), { requestTimeoutMs: 10_000 });
@@ -85,19 +87,21 @@ describe("file: first use", () => {
     expect(await firstError(folder)).toMatchObject({ code: "UNAUTHORIZED" });
   });
 
-  test.skipIf(!isRoot)("a read-only file system is UNAUTHORIZED, and works once it is not", async () => {
-    const folder = testFolder();
-    execFileSync("mount", ["-t", "tmpfs", "-o", "ro,size=4m", "tmpfs", folder]);
-    onTestFinished(() => void execFileSync("umount", ["-l", folder]));
-    const locks = createLocks(fileStore(folder));
-    await expect(locks.mutex("key").tryAcquire()).rejects.toMatchObject({
-      code: "UNAUTHORIZED",
-      message: expect.stringContaining("read-only"),
-    });
-    execFileSync("mount", ["-o", "remount,rw", folder]);
-    expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
-    await locks.close();
-  });
+  const skipsReadOnly = !canMount("file: the test of a read-only file system");
+  test.skipIf(skipsReadOnly)(
+    "a read-only file system is UNAUTHORIZED, and works once it is not",
+    async () => {
+      const folder = mountedFolder("ro,size=4m");
+      const locks = createLocks(fileStore(folder));
+      await expect(locks.mutex("key").tryAcquire()).rejects.toMatchObject({
+        code: "UNAUTHORIZED",
+        message: expect.stringContaining("read-only"),
+      });
+      execFileSync("mount", ["-o", "remount,rw", folder]);
+      expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+      await locks.close();
+    },
+  );
 
   test("a file that is not one of LMDB is told, and left as it is", async () => {
     const folder = testFolder();

@@ -1,5 +1,5 @@
 /** A disk without room, which only root can make: a small one in memory is mounted for it. */
-import { execFileSync, fork } from "node:child_process";
+import { fork } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,19 +7,10 @@ import { fileURLToPath } from "node:url";
 import { createLocks, type Lease, type Locks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { testFolder } from "./folders.ts";
-
-const canMount = process.platform === "linux" && process.getuid?.() === 0;
-if (!canMount)
-  console.warn("file: the tests of a full disk are SKIPPED, because only root can mount a small one.");
+import { canMount, mountedFolder } from "./mounts.ts";
 
 /** A folder on a disk of so many MiB. */
-function smallDisk(size = 1): string {
-  const folder = testFolder();
-  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}m`, "tmpfs", folder]);
-  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
-  return folder;
-}
+const smallDisk = (size = 1) => mountedFolder(`size=${size}m`);
 
 /** Takes all the room that there is. Resolves to what gives it back. */
 function fill(folder: string): () => void {
@@ -45,7 +36,7 @@ async function takeUntilFull(locks: Locks, got: Lease[]): Promise<unknown> {
   return undefined;
 }
 
-describe.skipIf(!canMount)("file: a full disk", { timeout: 60_000 }, () => {
+describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk", { timeout: 60_000 }, () => {
   test("is an outage, loses nothing, and is over when there is room", async () => {
     const folder = smallDisk();
     const locks = createLocks(fileStore(join(folder, "data")), {

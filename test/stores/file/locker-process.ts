@@ -1,28 +1,31 @@
 /**
  * A process that locks and writes until it is killed, at any moment. What it was granted it appends to a log, which is how the
- * test knows afterwards: `grant` with the fence and until when the lease lasts, on the clock that all processes of the
+ * test knows afterwards: `grant` with the key, the fence and until when the lease lasts, on the clock that all processes of the
  * machine share, and `end` just before it gives the lease back.
+ *
+ * It is compiled before it runs, and so imports no package by a name that only the tests know.
  */
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks } from "holdfast";
-import { fileStore } from "holdfast/file";
+import { createLocks } from "../../../src/index.ts";
+import { fileStore } from "../../../src/stores/file/index.ts";
 
-const [folder = "", log = "", ttl = ""] = process.argv.slice(2);
+const [folder = "", log = "", ttl = "", ...keys] = process.argv.slice(2);
 const ttlMs = Number(ttl);
 const locks = createLocks(fileStore(folder), { onWarning: () => {} });
 
 const monotonicMs = () => Number(process.hrtime.bigint()) / 1e6;
 
-async function takeTurns(): Promise<void> {
+async function takeTurns(key: string): Promise<void> {
   for (;;) {
     try {
-      const lease = await locks.mutex("work", { ttlMs }).acquire({ waitMs: 20_000 });
+      const lease = await locks.mutex(key, { ttlMs }).acquire({ waitMs: 20_000 });
       const untilMs = monotonicMs() + lease.expiresAtMs - Date.now();
       if (!lease.held) continue;
-      appendFileSync(log, `grant ${lease.fence} ${monotonicMs()} ${untilMs} ${process.pid}\n`);
-      await sleep(Math.random() * 10);
-      if (lease.held) appendFileSync(log, `end ${lease.fence}\n`);
+      appendFileSync(log, `grant ${key} ${lease.fence} ${monotonicMs()} ${untilMs} ${process.pid}\n`);
+      // About as long as it takes to get the lock, so that a kill often finds it held.
+      await sleep(Math.random() * 60);
+      if (lease.held) appendFileSync(log, `end ${key} ${lease.fence}\n`);
       await lease.release();
     } catch {
       await sleep(10);
@@ -48,10 +51,11 @@ async function becomeReady(): Promise<void> {
   try {
     await locks.mutex(`ready:${process.pid}`).run(() => process.send?.("ready"));
   } catch {
+    await sleep(10);
     await becomeReady();
   }
 }
 
-void takeTurns();
-for (let each = 0; each < 8; each++) void makeNoise();
+for (const key of keys) void takeTurns(key);
+for (let each = 0; each < 4; each++) void makeNoise();
 await becomeReady();

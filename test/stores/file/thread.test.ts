@@ -14,6 +14,7 @@ import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { distantDriver } from "../cas/distant-driver.ts";
 import { testFolder } from "./folders.ts";
+import { skipped } from "./mounts.ts";
 
 /** The threads that are spoken to from now on. */
 function threadsInUse(): Set<Worker> {
@@ -73,7 +74,9 @@ describe("file: the thread of a folder", () => {
     await Promise.all([first.close(), second.close()]);
   });
 
-  test.skipIf(process.platform !== "linux")("is the only one of its process, or says so", async () => {
+  const isLinux = process.platform === "linux";
+  if (!isLinux) skipped("file: the test of a second thread", "only Linux tells that there is one");
+  test.skipIf(!isLinux)("is the only one of its process, or says so", async () => {
     const folder = testFolder();
     const locks = createLocks(fileStore(folder));
     await locks.mutex("key").run(() => {});
