@@ -8,7 +8,7 @@ import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../core
 /** How often the time away doubles. */
 const MAX_DOUBLINGS = 4;
 
-/** One claim, as it is spread over the nodes. */
+/** The nodes' grants on their way to become one. */
 export interface Agreement {
   /** Since when its answer counts. */
   readonly sentMs: number;
@@ -17,6 +17,7 @@ export interface Agreement {
   readonly outcome: Promise<HeldAnswer>;
 }
 
+/** One claim, as it is spread over the nodes. */
 export class Bid {
   readonly token: string | undefined;
   /** What was asked for, to ask again where a node has lost it. */

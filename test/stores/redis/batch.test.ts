@@ -22,6 +22,7 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
     await redis.flushall();
     let replies: Promise<void> | undefined;
     let calls = 0;
+    let replied = 0;
     const client: IoRedisClient = new Proxy(redis, {
       get(target, name) {
         if (name !== "call") return Reflect.get(target, name, target);
@@ -29,6 +30,7 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
           calls++;
           onCall();
           const reply = await target.call(...args);
+          replied++;
           await replies;
           return reply;
         };
@@ -44,6 +46,11 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
       store,
       holdBack(until: Promise<void>) {
         replies = until;
+        replied = 0;
+      },
+      /** Resolves when so many replies are held back. */
+      async heldBack(count: number): Promise<void> {
+        while (replied < count) await new Promise((resolve) => setImmediate(resolve));
       },
       /** How many calls it was since the last time. */
       calls() {
@@ -104,7 +111,7 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
    */
   test("is answered call by call, and what is asked for then goes before the next is answered", async () => {
     const happened: string[] = [];
-    const { store, holdBack } = await open(() => happened.push("call"));
+    const { store, holdBack, heldBack } = await open(() => happened.push("call"));
     let answer = () => {};
     holdBack(
       new Promise((resolve) => {
@@ -120,6 +127,8 @@ describe.skipIf(!canRunRedis())("redis: what is asked for at once", () => {
     });
     await sent();
     expect(happened).toEqual(["call", "call"]);
+    // Both come at once then.
+    await heldBack(2);
     happened.length = 0;
     answer();
     expect((await Promise.all(cycles)).flat()).toEqual(Array.from({ length: 40 }, () => true));
