@@ -13,7 +13,7 @@ function bench(...args: string[]) {
 }
 
 /** Runs a suite at its smallest. Resolves to what its rows are about, without the numbers in that, and where its files are. */
-async function quickReport(suite: string): Promise<{ rows: string[]; out: string }> {
+async function quickReport(suite: string): Promise<{ rows: string[]; report: string; out: string }> {
   const out = mkdtempSync(join(tmpdir(), "holdfast-bench-"));
   onTestFinished(() => rmSync(out, { recursive: true, force: true }));
   await bench(suite, "--quick", "--out", out);
@@ -25,7 +25,7 @@ async function quickReport(suite: string): Promise<{ rows: string[]; out: string
   const rows = measured.map(([, what = ""]) =>
     what.replace(/\d[\d.,]*\d(th)?|\d/g, (number) => (number.endsWith("th") ? "nth" : "n")),
   );
-  return { rows, out };
+  return { rows, report, out };
 }
 
 const skipsRedis = spawnSync("redis-server", ["--version"]).error !== undefined && !process.env["CI"];
@@ -52,10 +52,11 @@ describe("the bench command", () => {
   test.skipIf(skipsRedis)(
     "writes a report with every row of the redis suite, and its plots",
     async () => {
-      const { rows, out } = await quickReport("redis");
+      const { rows, report, out } = await quickReport("redis");
       const many = "acquire and release, n callers on keys of their own";
       const hot = "one key, n processes × n waiters, held n ms";
-      const inCrowd = (verb: string, crowd: string) => `${verb}, n ${crowd} on the key: time of the server`;
+      const inCrowd = (verb: string, crowd: string) =>
+        `${verb}, n other ${crowd} on the key: time of the server`;
       expect(rows).toEqual([
         "acquire and release, one caller, ioredis",
         "acquire and release, one caller, node-redis",
@@ -67,16 +68,19 @@ describe("the bench command", () => {
         `${many}: by node-redlock`,
         `${many}: by redis-semaphore`,
         `${many}: by verrou`,
+        `${many}, node-redis: by the best peer`,
+        `${many}, node-redis: by raw node-redis`,
         `${hot}: workers served`,
         `${hot}: most by least served`,
         `${hot}: longest wait, by a fair queue's`,
         `${hot}: commands per handoff`,
-        "n waiters on one held key: commands a second",
-        "n held leases, ttl n s: commands of one renewal period",
+        "n waiters on one held key: all commands a second",
+        "n held leases, ttl n s: commands in the n s in which redis-semaphore renews each once",
         ...["waiters", "readers"].flatMap((crowd) =>
           ["acquire", "renew", "release"].map((verb) => inCrowd(verb, crowd)),
         ),
       ]);
+      expect(report).toMatch(/renews each once \| \d+ \| redis-semaphore: [1-9]/);
       for (const plot of ["redis-throughput.svg", "redis-waits.svg"]) {
         const svg = readFileSync(join(out, plot), "utf8");
         expect(svg).toMatch(/^<svg .*<polyline .*<\/svg>\n$/s);
@@ -90,8 +94,20 @@ describe("the bench command", () => {
     const { stdout } = await bench("stores", "--quick");
     for (const name of ["file", "PostgreSQL", "MariaDB", "MongoDB", "etcd"]) {
       expect(stdout).toMatch(new RegExp(`^\\| ${name}: acquire and release`, "m"));
+      const trips = name === "file" ? "commits" : "round trips";
+      expect(stdout).toMatch(
+        new RegExp(`^\\| ${name}: ${trips} of an uncontended acquire or release \\| \\d\\.\\d\\d `, "m"),
+      );
       expect(stdout).toMatch(new RegExp(`^\\| ${name}: one key, .*: most by least served`, "m"));
     }
+    const onDisk = [
+      "grants on the disk, releases that a power cut may take back",
+      "grants and releases on the disk",
+    ];
+    for (const what of onDisk) expect(stdout).toContain(`| file: cycles a second, ${what}`);
+    expect(stdout).toMatch(
+      /^\| PostgreSQL: \d+ locks held at once over a pool of 5: connections, with the one that listens \| [1-6] \|/m,
+    );
     expect(stdout).not.toContain("NaN");
   }, 180_000);
 

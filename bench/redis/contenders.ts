@@ -15,17 +15,23 @@ export interface Contender {
   close(): Promise<unknown>;
 }
 
+export interface ContenderOptions {
+  readonly ttlMs?: number;
+  /** How often redis-semaphore renews what it holds. Default: as often as it does by default. */
+  readonly refreshMs?: number;
+}
+
 /** Makes a contender with a connection of its own. */
-export type MakeContender = (port: number) => Promise<Contender>;
+export type MakeContender = (port: number, options?: ContenderOptions) => Promise<Contender>;
 
 const COMPARE_AND_DELETE =
   "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-async function holdfast(port: number): Promise<Contender> {
+async function holdfast(port: number, { ttlMs = TTL_MS }: ContenderOptions = {}): Promise<Contender> {
   const client = await connect(port);
   const locks = await locksOver(client);
   return {
-    acquire: (key) => leaseOf(locks, key),
+    acquire: (key) => leaseOf(locks, key, ttlMs),
     async close() {
       await locks.close();
       client.disconnect();
@@ -33,11 +39,14 @@ async function holdfast(port: number): Promise<Contender> {
   };
 }
 
-async function holdfastOverNodeRedis(port: number): Promise<Contender> {
+async function holdfastOverNodeRedis(
+  port: number,
+  { ttlMs = TTL_MS }: ContenderOptions = {},
+): Promise<Contender> {
   const client = await connectNodeRedis(port);
   const locks = await locksOver(client);
   return {
-    acquire: (key) => leaseOf(locks, key),
+    acquire: (key) => leaseOf(locks, key, ttlMs),
     async close() {
       await locks.close();
       client.destroy();
@@ -51,29 +60,29 @@ async function locksOver(client: RedisClient): Promise<Locks> {
   return createLocks(redisStore(client));
 }
 
-async function leaseOf(locks: Locks, key: string): Promise<() => Promise<unknown>> {
-  const lease = await locks.mutex(key, { ttlMs: TTL_MS }).acquire();
+async function leaseOf(locks: Locks, key: string, ttlMs: number): Promise<() => Promise<unknown>> {
+  const lease = await locks.mutex(key, { ttlMs }).acquire();
   return () => lease.release();
 }
 
 /** The least that a lock can be. It does not wait: a key that is taken is an error. */
-async function raw(port: number): Promise<Contender> {
+async function raw(port: number, { ttlMs = TTL_MS }: ContenderOptions = {}): Promise<Contender> {
   const client = await connect(port);
   const sha = (await client.script("LOAD", COMPARE_AND_DELETE)) as string;
   return {
     async acquire(key) {
       const token = randomUUID();
-      if ((await client.set(key, token, "PX", TTL_MS, "NX")) !== "OK") throw new Error(`${key} is taken.`);
+      if ((await client.set(key, token, "PX", ttlMs, "NX")) !== "OK") throw new Error(`${key} is taken.`);
       return () => client.evalsha(sha, 1, key, token);
     },
     close: async () => client.disconnect(),
   };
 }
 
-async function rawNodeRedis(port: number): Promise<Contender> {
+async function rawNodeRedis(port: number, { ttlMs = TTL_MS }: ContenderOptions = {}): Promise<Contender> {
   const client = await connectNodeRedis(port);
   const sha = await client.scriptLoad(COMPARE_AND_DELETE);
-  const expiration = { type: "PX", value: TTL_MS } as const;
+  const expiration = { type: "PX", value: ttlMs } as const;
   return {
     async acquire(key) {
       const token = randomUUID();
@@ -85,7 +94,7 @@ async function rawNodeRedis(port: number): Promise<Contender> {
   };
 }
 
-async function nodeRedlock(port: number): Promise<Contender> {
+async function nodeRedlock(port: number, { ttlMs = TTL_MS }: ContenderOptions = {}): Promise<Contender> {
   const { default: Redlock } = await import("redlock");
   const client = await connect(port);
   const redlock = new Redlock([client], { retryCount: -1 });
@@ -93,19 +102,24 @@ async function nodeRedlock(port: number): Promise<Contender> {
   redlock.on("error", () => {});
   return {
     async acquire(key) {
-      const lock = await redlock.acquire([key], TTL_MS);
+      const lock = await redlock.acquire([key], ttlMs);
       return () => lock.release();
     },
     close: async () => client.disconnect(),
   };
 }
 
-async function redisSemaphore(port: number): Promise<Contender> {
+async function redisSemaphore(port: number, options: ContenderOptions = {}): Promise<Contender> {
+  const { ttlMs = TTL_MS, refreshMs: refreshInterval = ttlMs * 0.8 } = options;
   const { Mutex } = await import("redis-semaphore");
   const client = await connect(port);
   return {
     async acquire(key) {
-      const mutex = new Mutex(client, key, { lockTimeout: TTL_MS, acquireTimeout: 3_600_000 });
+      const mutex = new Mutex(client, key, {
+        lockTimeout: ttlMs,
+        refreshInterval,
+        acquireTimeout: 3_600_000,
+      });
       await mutex.acquire();
       return () => mutex.release();
     },
@@ -113,7 +127,7 @@ async function redisSemaphore(port: number): Promise<Contender> {
   };
 }
 
-async function verrou(port: number): Promise<Contender> {
+async function verrou(port: number, { ttlMs = TTL_MS }: ContenderOptions = {}): Promise<Contender> {
   const { Verrou } = await import("@verrou/core");
   const { redisStore } = await import("@verrou/core/drivers/redis");
   const client = await connect(port);
@@ -121,7 +135,7 @@ async function verrou(port: number): Promise<Contender> {
   const locks = new Verrou({ default: "redis", stores: drivers });
   return {
     async acquire(key) {
-      const lock = locks.createLock(key, TTL_MS);
+      const lock = locks.createLock(key, ttlMs);
       await lock.acquire();
       return () => lock.release();
     },

@@ -1,4 +1,4 @@
-/** What an operation costs the server on a key with a crowd, by the same on a key with a few. */
+/** What an operation costs the server on a key with a crowd, by the same on a key with one other. */
 import { randomUUID } from "node:crypto";
 import { type ClaimRequest, type Store, UNLIMITED } from "holdfast";
 import { redisStore } from "holdfast/redis";
@@ -16,7 +16,7 @@ export const verbs = ["acquire", "renew", "release"] as const;
 export type Verb = (typeof verbs)[number];
 
 /** Microseconds of the server for one operation, round by round. */
-export type Costs = Readonly<Record<Verb, readonly { readonly crowd: number; readonly few: number }[]>>;
+export type Costs = Readonly<Record<Verb, readonly { readonly crowd: number; readonly one: number }[]>>;
 
 /** Whether the crowd waits for one holder, or holds together. */
 export type CrowdKind = "waiters" | "readers";
@@ -31,14 +31,17 @@ export async function measureCrowd(port: number, kind: CrowdKind, sizes: CrowdSi
   const [client, admin] = [new Redis({ port }), new Redis({ port })];
   const store = redisStore(client, { maxWaiters: sizes.crowd * 2 + 10 });
   store.onGrant("bench", () => {});
-  await gather(store, kind, `bench:${kind}:few`, 1);
+  // A crowd does not notice who else joins. One that is alone would, so every claim joins another.
+  const crowded = Array.from({ length: JOINING }, () => `bench:${kind}:crowd`);
+  const lonely = Array.from({ length: JOINING }, (_, nth) => `bench:${kind}:one:${nth}`);
+  for (const key of lonely) await gather(store, kind, key, 1);
   await gather(store, kind, `bench:${kind}:crowd`, sizes.crowd);
-  const costs: Record<Verb, { crowd: number; few: number }[]> = { acquire: [], renew: [], release: [] };
+  const costs: Record<Verb, { crowd: number; one: number }[]> = { acquire: [], renew: [], release: [] };
   for (let round = -1; round < sizes.rounds; round++) {
-    const few = await measureRound(store, admin, kind, `bench:${kind}:few`, sizes.operations);
-    const crowd = await measureRound(store, admin, kind, `bench:${kind}:crowd`, sizes.operations);
+    const one = await measureRound(store, admin, kind, lonely, sizes.operations);
+    const crowd = await measureRound(store, admin, kind, crowded, sizes.operations);
     if (round < 0) continue;
-    for (const verb of verbs) costs[verb].push({ crowd: crowd[verb], few: few[verb] });
+    for (const verb of verbs) costs[verb].push({ crowd: crowd[verb], one: one[verb] });
   }
   await store.close();
   await admin.flushall();
@@ -55,18 +58,18 @@ async function gather(store: Store, kind: CrowdKind, key: string, crowd: number)
   }
 }
 
-/** Claims that join the crowd before the first of them leaves. */
+/** Claims that join before the first of them leaves. */
 const JOINING = 10;
 
 /**
- * Some claims join the crowd, are renewed, and leave, one call each. The server is asked what that took after several calls: to ask
+ * Some claims join those of these keys, are renewed, and leave, one call each. The server is asked what that took after several calls: to ask
  * after every one would slow the next down by half, because the answer pushes the script out of the processor's caches.
  */
 async function measureRound(
   store: Store,
   admin: Redis,
   kind: CrowdKind,
-  key: string,
+  keys: readonly string[],
   operations: number,
 ): Promise<Record<Verb, number>> {
   const took = { acquire: 0, renew: 0, release: 0 };
@@ -81,7 +84,7 @@ async function measureRound(
     took[verb] += difference(await scriptCounts(admin), before).usec / (groups * JOINING);
   };
   for (let group = 0; group < groups; group++) {
-    const requests = Array.from({ length: JOINING }, () => claim(key, kind));
+    const requests = keys.map((key) => claim(key, kind));
     await cost("acquire", (request) => store.acquire(request), requests);
     await cost("renew", (request) => store.renew([request]), requests);
     await cost("release", (request) => store.release([request]), requests);

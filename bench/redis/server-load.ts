@@ -1,10 +1,9 @@
 /** How many commands the server gets from clients that only wait, or only keep what they have. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks, type Lease } from "holdfast";
+import { createLocks } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
-import { TTL_MS } from "./contenders.ts";
-import { difference, scriptCounts } from "./server-counts.ts";
+import { type Contender, type ContenderName, contenders, TTL_MS } from "./contenders.ts";
 
 export interface WaitersSizes {
   readonly waiters: number;
@@ -13,61 +12,75 @@ export interface WaitersSizes {
 
 /** Commands a second while that many wait for a key that somebody keeps. */
 export async function measureWaiters(port: number, { waiters, durationMs }: WaitersSizes): Promise<number> {
-  const [client, admin] = [connect(port), connect(port)];
+  const client = connect(port);
   const locks = createLocks(redisStore(client));
   const held = await locks.mutex("bench:kept", { ttlMs: TTL_MS }).acquire();
   const waits = Array.from({ length: waiters }, () => locks.mutex("bench:kept", { ttlMs: TTL_MS }).acquire());
   for (const wait of waits) wait.catch(() => {});
   while (locks.stats().waiting < waiters) await sleep(10);
-  const before = await scriptCounts(admin);
   const startMs = performance.now();
-  await sleep(durationMs);
-  const { calls } = difference(await scriptCounts(admin), before);
+  const commands = await commandsSent(port, () => sleep(durationMs));
   const tookMs = performance.now() - startMs;
   if (!held.held) throw new Error("The kept lease was lost.");
   await locks.close();
   client.disconnect();
-  admin.disconnect();
-  return (calls / tookMs) * 1_000;
+  return (commands / tookMs) * 1_000;
 }
 
 export interface RenewalsSizes {
   readonly leases: number;
   readonly ttlMs: number;
+  /** How often the peer renews each lease, which is for how long all are watched. */
+  readonly refreshMs: number;
 }
 
-export interface RenewalsLoad {
-  readonly commands: number;
-  /** What a library sends that renews lease by lease. */
-  readonly renewals: number;
+/** Commands of each contender while it keeps leases that it acquired evenly over some time, for as long again. */
+export async function measureRenewals<Name extends ContenderName>(
+  port: number,
+  names: readonly Name[],
+  sizes: RenewalsSizes,
+): Promise<Readonly<Record<Name, number>>> {
+  const commands: Partial<Record<Name, number>> = {};
+  for (const name of names) {
+    const contender = await contenders[name](port, sizes);
+    commands[name] = await commandsOfKeeping(port, contender, sizes);
+    await contender.close();
+  }
+  return commands as Record<Name, number>;
 }
 
-/** Commands of one renewal period, of leases that were acquired evenly over another. */
-export async function measureRenewals(port: number, { leases, ttlMs }: RenewalsSizes): Promise<RenewalsLoad> {
-  const [client, admin] = [connect(port), connect(port)];
-  const locks = createLocks(redisStore(client));
-  const periodMs = ttlMs / 3;
-  const held: Lease[] = [];
+async function commandsOfKeeping(port: number, contender: Contender, sizes: RenewalsSizes): Promise<number> {
+  const { leases, refreshMs } = sizes;
+  const releases: (() => Promise<unknown>)[] = [];
   const startMs = performance.now();
-  while (held.length < leases) {
-    const due = Math.min(leases, ((performance.now() - startMs) / periodMs) * leases);
-    const missing = Array.from({ length: Math.ceil(due) - held.length }, (_, nth) =>
-      locks.mutex(`bench:held:${held.length + nth}`, { ttlMs }).acquire(),
+  while (releases.length < leases) {
+    const due = Math.min(leases, ((performance.now() - startMs) / refreshMs) * leases);
+    const missing = Array.from({ length: Math.ceil(due) - releases.length }, (_, nth) =>
+      contender.acquire(`bench:held:${releases.length + nth}`),
     );
-    held.push(...(await Promise.all(missing)));
+    releases.push(...(await Promise.all(missing)));
     await sleep(10);
   }
-  await sleep(periodMs);
-  const [before, renewed] = [await scriptCounts(admin), locks.stats().renewals];
-  await sleep(periodMs);
-  const { calls } = difference(await scriptCounts(admin), before);
-  const { renewals, lost } = locks.stats();
+  const commands = await commandsSent(port, () => sleep(refreshMs));
+  const released = await Promise.allSettled(releases.map((release) => release()));
+  // Whatever gives back a lease that was lost says so: Holdfast by false, redis-semaphore by an error or by nothing.
+  const lost = released.filter((each) => each.status === "rejected" || each.value === false).length;
   if (lost > 0) throw new Error(`${lost} leases were lost.`);
-  await Promise.all(held.map((lease) => lease.release()));
-  await locks.close();
-  client.disconnect();
+  return commands;
+}
+
+/** How many commands clients send while somebody works. What scripts do inside of the server is told as well, and left out. */
+async function commandsSent(port: number, work: () => Promise<unknown>): Promise<number> {
+  const admin = connect(port);
+  const monitor = await admin.monitor();
+  let commands = 0;
+  monitor.on("monitor", (_timeS: string, _args: string[], source: string) => {
+    if (source !== "lua") commands++;
+  });
+  await work();
+  monitor.disconnect();
   admin.disconnect();
-  return { commands: calls, renewals: renewals - renewed };
+  return commands;
 }
 
 function connect(port: number): Redis {

@@ -39,7 +39,8 @@ const full: Sizes = {
   hotKey: { processes: 4, workers: 5, holdMs: 2, durationMs: 6_000, rounds: 3 },
   // A whole period of heartbeats: a third of the ttl.
   waiters: { waiters: 1_000, durationMs: 10_000 },
-  renewals: { leases: 10_000, ttlMs: 30_000 },
+  // As often as redis-semaphore renews by default.
+  renewals: { leases: 10_000, ttlMs: 30_000, refreshMs: 24_000 },
   crowd: { crowd: 10_000, operations: 100, rounds: 7 },
 };
 
@@ -52,12 +53,13 @@ const small: Sizes = {
   callers: 10,
   hotKey: { processes: 2, workers: 2, holdMs: 2, durationMs: 300, rounds: 1 },
   waiters: { waiters: 20, durationMs: 200 },
-  renewals: { leases: 50, ttlMs: 1_500 },
+  renewals: { leases: 50, ttlMs: 3_000, refreshMs: 400 },
   crowd: { crowd: 50, operations: 5, rounds: 2 },
 };
 
 const peers = ["node-redlock", "redis-semaphore", "verrou"] as const;
 const overIoRedis: readonly ContenderName[] = ["Holdfast", "raw ioredis", ...peers];
+const everybody: readonly ContenderName[] = [...overIoRedis, "Holdfast over node-redis", "raw node-redis"];
 const overBoth: readonly ContenderName[] = [
   "Holdfast",
   "raw ioredis",
@@ -77,7 +79,7 @@ export const redisSuite: Suite = {
       progress("One caller, over a network …");
       const faraway = await measureFaraway(port, sizes.faraway);
       progress("Many callers, and from few to many …");
-      const { many, curve } = await withContenders(port, overIoRedis, async (measure) => ({
+      const { many, curve } = await withContenders(port, everybody, async (measure) => ({
         many: await measure(sizes.callers, sizes.many),
         curve: await measureCurve(measure, sizes),
       }));
@@ -86,7 +88,7 @@ export const redisSuite: Suite = {
       progress("Many waiters …");
       const waiting = await measureWaiters(port, sizes.waiters);
       progress("Many renewals …");
-      const renewals = await measureRenewals(port, sizes.renewals);
+      const renewals = await measureRenewals(port, ["Holdfast", RENEWING_PEER], sizes.renewals);
       progress("Operations in a crowd …");
       const waiters = await measureCrowd(port, "waiters", sizes.crowd);
       const readers = await measureCrowd(port, "readers", sizes.crowd);
@@ -100,7 +102,7 @@ export const redisSuite: Suite = {
           ...manyRows(sizes.callers, many),
           ...hotKeyRows(sizes.hotKey, contests),
           waitersRow(sizes.waiters, waiting),
-          renewalsRow(sizes.renewals, renewals),
+          renewalsRow(sizes.renewals, renewals, RENEWING_PEER),
           ...crowdRows("waiters", sizes.crowd, waiters),
           ...crowdRows("readers", sizes.crowd, readers),
         ],
@@ -110,6 +112,9 @@ export const redisSuite: Suite = {
     }
   },
 };
+
+/** The peer that renews by itself what it holds. */
+const RENEWING_PEER = "redis-semaphore";
 
 /** A message takes as long as between two machines that are not next to each other. */
 const NETWORK_MS = 1;
@@ -146,6 +151,13 @@ function manyRows(callers: number, speeds: Speeds): Row[] {
     speedRow(`${what}: by the best peer`, speeds, "Holdfast", fastest(speeds, peers), { atLeast: 3 }),
     latencyRow(`${what}: 99th percentile`, speeds, peers),
     ...others.map((other) => speedRow(`${what}: by ${other}`, speeds, "Holdfast", other)),
+    speedRow(
+      `${what}, node-redis: by the best peer`,
+      speeds,
+      "Holdfast over node-redis",
+      fastest(speeds, peers),
+    ),
+    speedRow(`${what}, node-redis: by raw node-redis`, speeds, "Holdfast over node-redis", "raw node-redis"),
   ];
 }
 
@@ -198,9 +210,10 @@ function methodOf({ alone, many, hotKey, waiters, renewals, crowd }: Sizes): str
       "queue is the number of workers times the hold as it was measured and a PING's round trip on the idle server. Waits that " +
       "the end cut short count with what they had come to. The other libraries try as often as they do by default, without end. " +
       "Commands are those that clients sent, by the server's `INFO commandstats`.",
-    `The waiters of one process are watched for ${waiters.durationMs / 1_000} s. The held leases are acquired over ${renewals.ttlMs / 3_000} s; after ` +
-      "a renewal period that is not counted comes one that is.",
-    `In the crowd, ten claims one after the other join a key with ${whole(crowd.crowd)} others, or with one; then they are renewed, and then they ` +
+    `The waiters of one process are watched for ${waiters.durationMs / 1_000} s, and whoever holds the key with them. Held leases are acquired ` +
+      `evenly over ${renewals.refreshMs / 1_000} s, and then watched for as long: redis-semaphore renews each lease once in that time, as it does by ` +
+      "default, and Holdfast each at a third of its ttl. Commands are all that clients sent, by the server's `MONITOR`, which tells those of scripts apart.",
+    `In the crowd, claims one after the other join a key with ${whole(crowd.crowd)} others, or each a key with one other; then they are renewed, and then they ` +
       "leave, one call each. The time is that of the server, by its `INFO commandstats`. A key that several want is kept in a field and five " +
       "keys of Redis, and each of these operations is some twenty commands; for a key that nobody else wants, they are three.",
   ];

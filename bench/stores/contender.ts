@@ -7,8 +7,10 @@ export type Peer = (key: string) => Promise<() => Promise<void>>;
 export interface OpenContender {
   /** A store with connections of its own. */
   newStore(): Promise<Store>;
-  /** How many requests all stores have sent so far, where they go to a server. */
-  roundTrips?(): number;
+  /** How many requests all stores have sent so far, or what stands for a request where there is no server. */
+  roundTrips(): number;
+  /** What these are. Default "round trips". */
+  readonly roundTripsAre?: string;
   /**
    * As many writes as the cycles of so many callers take, and nothing else. Resolves to
    * what a cycle takes, in nanoseconds.
@@ -17,8 +19,8 @@ export interface OpenContender {
   readonly peers: Readonly<Record<string, Peer>>;
   /** By which other processes open the same store. */
   readonly url: string;
-  /** How many connections the stores have open, where others need one for each lock. */
-  connections?(): Promise<number>;
+  /** A store over a pool of so many connections, and how many it has open in all: where others need one for each lock. */
+  pooled?(size: number): Promise<{ readonly store: Store; connections(): Promise<number> }>;
   close(): Promise<void>;
 }
 

@@ -1,5 +1,14 @@
 /** A folder: the store against proper-lockfile, which makes a folder for each lock and keeps nothing on purpose. */
-import { closeSync, constants, fdatasyncSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  fdatasyncSync,
+  mkdtempSync,
+  openSync,
+  readSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import { join } from "node:path";
 import type { Store } from "holdfast";
 import { fileStore } from "holdfast/file";
@@ -17,6 +26,8 @@ export async function openFile(parent: string): Promise<OpenContender> {
       stores.push(store);
       return store;
     },
+    roundTrips: () => commitsIn(join(data, "locks.mdb")),
+    roundTripsAre: "commits",
     url: `file:${data}`,
     peers: {
       "proper-lockfile": async (key) => {
@@ -33,6 +44,21 @@ export async function openFile(parent: string): Promise<OpenContender> {
 }
 
 const PAGE_BYTES = 4_096;
+/** Where each of the first two pages of a file of LMDB has the number of the commit that it describes. */
+const COMMIT_AT = 152;
+
+function commitsIn(path: string): number {
+  const descriptor = openSync(path, constants.O_RDONLY);
+  const commitOf = (page: number) => {
+    const bytes = Buffer.alloc(8);
+    readSync(descriptor, bytes, 0, 8, page * PAGE_BYTES + COMMIT_AT);
+    return Number(bytes.readBigUInt64LE());
+  };
+  const commits = Math.max(commitOf(0), commitOf(1));
+  closeSync(descriptor);
+  return commits;
+}
+
 /** What a commit of half of the callers' changes writes, of a hundred neighbouring keys, and in what place: no two side by side. */
 const COMMIT_PAGES = 8;
 

@@ -9,8 +9,9 @@ import { openBareUpdates } from "./postgres-bare.ts";
 /** What a pool of an application has, and what one of advisory locks needs: each caller keeps a connection to itself. */
 const STORE_CONNECTIONS = 10;
 const PEER_CONNECTIONS = 100;
-/** By what the server tells the connections of the store from others. */
+/** By what the server tells the connections of a store from others. */
 const STORE_NAME = "holdfast";
+const POOLED_NAME = "holdfast-pooled";
 
 export async function openPostgres(): Promise<OpenContender> {
   const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
@@ -23,24 +24,29 @@ export async function openPostgres(): Promise<OpenContender> {
   let roundTrips = 0;
   await migratePostgres(peerPool);
   const bareUpdates = await openBareUpdates(server.url);
+  const storeOver = (pool: Pool, name: string) => {
+    pools.push(pool);
+    const store = postgresStore(pool, { listener: () => listenerOf(server.url, name) });
+    stores.push(store);
+    return store;
+  };
   return {
     async newStore() {
       const pool = connect(STORE_CONNECTIONS, STORE_NAME);
-      pools.push(pool);
       // Whatever a lone caller sends takes a connection from the pool first.
       pool.on("acquire", () => roundTrips++);
-      const store = postgresStore(pool, { listener: () => listenerOf(server.url) });
-      stores.push(store);
-      return store;
+      return storeOver(pool, STORE_NAME);
     },
     roundTrips: () => roundTrips,
     url: server.url,
-    async connections() {
-      const { rows } = await peerPool.query<{ count: string }>(
-        "select count(*) from pg_stat_activity where application_name = $1",
-        [STORE_NAME],
-      );
-      return Number(rows[0]?.count);
+    async pooled(size) {
+      const store = storeOver(connect(size, POOLED_NAME), POOLED_NAME);
+      const count = "select count(*) from pg_stat_activity where application_name = $1";
+      const connections = async () => {
+        const { rows } = await peerPool.query<{ count: string }>(count, [POOLED_NAME]);
+        return Number(rows[0]?.count);
+      };
+      return { store, connections };
     },
     peers: {
       "advisory locks": (key) => advisoryLock(peerPool, key),
@@ -56,8 +62,8 @@ export async function openPostgres(): Promise<OpenContender> {
   };
 }
 
-async function listenerOf(url: string): Promise<Client> {
-  const client = new Client({ connectionString: url, application_name: STORE_NAME });
+async function listenerOf(url: string, name: string): Promise<Client> {
+  const client = new Client({ connectionString: url, application_name: name });
   await client.connect();
   return client;
 }
