@@ -1,6 +1,7 @@
 /** `holdfast run`, as scripts and service managers see it. */
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createLocks, type Locks, memoryStore } from "holdfast";
@@ -199,16 +200,19 @@ describe("signals", () => {
   });
 
   test.concurrent("a command that is stopped by Ctrl-Z goes on with us", async () => {
-    // It ends when it is told to, and not by itself: the machine may be so busy that it would before it is stopped.
+    // It waits for a word, and starts nothing meanwhile: a shell that is stopped in the middle of that is not shown as stopped, but as
+    // waiting for what it has started.
     const word = join(temporaryFolder(), "word");
-    const script = `echo $$; until [ -e ${word} ]; do sleep 0.05; done; echo on`;
+    execFileSync("mkfifo", [word]);
+    const script = `echo $$; read -r word < ${word}; echo $word`;
     const running = startLocked("stopped", "--ttl", "60s", "--", "sh", "-c", script);
     await until("it runs", () => running.stdout() !== "");
     const child = Number(running.stdout());
     running.kill("SIGTSTP");
     await until("both are stopped", () => [running.pid, child].every((pid) => stateOf(pid) === "T"));
-    writeFileSync(word, "");
+    const told = writeFile(word, "on\n");
     running.kill("SIGCONT");
+    await told;
     expect(await running.ended).toMatchObject({ code: 0, stdout: `${child}\non\n` });
   });
 });
