@@ -315,6 +315,7 @@ export class Database {
     const { lastPage, pageBytes } = this.#heads;
     // No more can be written anew than there are.
     const rewritten = Math.min(CHANGE_PAGES * this.#changes, lastPage);
+    // Where they were is listed as free, in eight bytes each, on pages that may be half empty and are written anew themselves.
     const listed = rewritten / 128;
     const added = (SLACK * this.#bytes) / pageBytes;
     const pages = lastPage + 1 + Math.ceil(rewritten + listed + added) + OTHER_PAGES;

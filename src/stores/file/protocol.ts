@@ -4,6 +4,7 @@ import type { PackedChanges } from "./change-format.js";
 /** What a thread is started with. */
 export interface ThreadData {
   readonly folder: string;
+  /** Keeps the process from ending in the middle of a transaction: gate.js. */
   readonly gate: SharedArrayBuffer;
 }
 
