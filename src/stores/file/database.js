@@ -1,28 +1,31 @@
 /**
- * The files of a folder: an LMDB environment with four tables.
+ * The files of a folder.
  *
- * - the main one: what the folder knows of itself, under one key, as JSON: its format, its time, its latest version;
+ * What is true now is in a file of LMDB that all processes of this run of the machine share, and that is on no disk for certain. Its name has that of the run,
+ * because after a loss of power nothing in it can be relied upon: the first process of the next run makes another one. It has four tables:
+ *
+ * - the main one: what the folder knows of itself, under one key, as JSON;
  * - `records`: a row for each key;
  * - `ends`: one entry for each record, in order of the time at which to look whether it is still of use;
  * - `owners`: the socket through which each owner can be woken.
  *
- * Everything happens in write transactions, also what only reads: of all processes, one at a time has one. So no snapshot is ever
- * left behind by a process that was killed.
- *
- * A commit puts its data on the disk, and all that was committed before it. That it counts itself is on the disk with the next
- * one, or after flush(), by whichever process. Until then, a machine that loses power goes back to the commit before.
+ * Every change goes into the log (log.js) in the same transaction, and is there for good after flush(), by whichever process. A log that
+ * has become long is put into `locks.mdb` (base.js), and another one is begun.
  */
-import { closeSync, fdatasyncSync, openSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { Base } from "./base.js";
 import { ChangeReader, countChanges } from "./change-format.js";
-import { alignedTime, readBoot, readMonotonicMs, timeOf } from "./disk-clock.js";
-import { codedError, failureOf } from "./failures.js";
-import { checkBase, flushAnew, grow } from "./file-heads.js";
-import { arrive, hasClaimsAt, momentOf, readState, writeState } from "./folder-state.js";
+import { alignedTime, readBoot, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
+import { codedError, failureOf, isLackOfRoom } from "./failures.js";
+import { checkFile } from "./folder-checks.js";
+import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
+import { LmdbFile } from "./lmdb-file.js";
+import { LOG_BYTES, Log, LogEntry } from "./log.js";
 import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
 
 /**
- * @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root
- * @typedef {import("lmdb").Database<Buffer, Buffer>} Table
+ * @typedef {import("./lmdb-file.js").Table} Table
  * @typedef {import("./protocol.ts").Request} Request
  * @typedef {import("./protocol.ts").Reply} Reply
  * @typedef {import("./protocol.ts").ListRequest} ListRequest
@@ -30,99 +33,104 @@ import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-fo
  * @typedef {import("./protocol.ts").Outcome} Outcome
  * @typedef {import("./protocol.ts").SwapReply} SwapReply
  * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
- * @typedef {import("./folder-state.js").State} State
+ * @typedef {import("./folder-state.js").LiveState} LiveState
+ * @typedef {import("./disk-clock.js").MachineTime} MachineTime
  */
 
 const NOTHING = Buffer.from([0]);
-/** Address space, of which only what is used takes room. It grows by itself where it is not enough. */
-const MAP_BYTES = 1_073_741_824;
-/** Pages that a change writes in another place, at most: a few in each of two trees. */
-const CHANGE_PAGES = 4;
-/** Further ones of a transaction: what the folder knows of itself, and which pages are free. */
-const OTHER_PAGES = 16;
-/** So many times its bytes is what a row takes at most: what needs a page of its own may fill less than half of it. */
-const SLACK = 3;
+const NO_ROW = Buffer.alloc(0);
 /** Entries that one sweep looks at, so that it holds up nobody for long. */
 const LOOKED_AT_ONCE = 4_000;
 
+/** How long to leave a log alone that could not be put into `locks.mdb`. */
+const REST_MS = 1_000;
+
 export class Database {
-  /** @type {Root} */
-  #root;
+  /** All that has to be closed. @type {readonly (LmdbFile | Log)[]} */
+  #files;
+  /** @type {LmdbFile} */
+  #live;
+  /** @type {Base} */
+  #base;
+  /** @type {Log} */
+  #log;
+  /** How long a log becomes. */
+  #logBytes;
+  /** Whether the machine does not name its runs. Then the file of the present run outlives it, so it has to be on the disk itself. */
+  #isNameless;
   /** @type {Table} */
   #records;
   /** @type {Table} */
   #ends;
   /** @type {Table} */
   #owners;
-  /** What the folder knows of itself, in the present transaction. @type {State} */
+  #entry = new LogEntry();
+  /** What the folder knows of itself, in the present transaction. @type {LiveState} */
   #state;
   #changed = false;
-  /** How many changes the present transaction has, and how many bytes they write. */
-  #changes = 0;
-  #bytes = 0;
-  /** What the present transaction began from. @type {import("./file-heads.js").Heads} */
-  #heads = { commit: 0, lastPage: 0, pageBytes: 0 };
-  /** How large the file is, or was. It never shrinks. */
-  #fileBytes = 0;
-  /** The file, for what LMDB offers no call for. @type {number} */
-  #descriptor;
-  /** The latest moment of the folder that is known to be on the disk. */
+  /** The latest moment of the folder that is known to be on the disk, and the log that it is in. */
   #flushed = "";
-  /** The time of the folder before the latest transaction that changed it. A machine that loses its power goes on from there, or later. */
+  #flushedGeneration = 0;
+  /** The time of the folder that is known to be on the disk. A machine that loses its power goes on from there, or later. */
   keptMs = 0;
   /** How long the latest commit took. */
   #commitMs = 0;
-  /** How long the disk took for the latest change, in milliseconds. */
+  /** How long the latest change took, with the disk, in milliseconds. */
   diskMs = 0;
+  #restUntilMs = Number.NEGATIVE_INFINITY;
 
   /**
-   * @param {Root} root
-   * @param {State} state
-   * @param {number} descriptor
+   * @param {LmdbFile} live
+   * @param {LmdbFile} baseFile
+   * @param {Log} log
+   * @param {{ machine: MachineTime, logBytes: number }} options
    */
-  constructor(root, state, descriptor) {
-    this.#root = root;
-    this.#descriptor = descriptor;
-    this.#state = state;
-    this.#records = root.openDB("records", tableOptions);
-    this.#ends = root.openDB("ends", tableOptions);
-    this.#owners = root.openDB("owners", tableOptions);
+  constructor(live, baseFile, log, { machine, logBytes }) {
+    this.#files = [live, baseFile, log];
+    this.#live = live;
+    this.#base = Base.of(baseFile, machine);
+    this.#log = log;
+    this.#logBytes = logBytes;
+    this.#isNameless = machine.boot === "";
+    this.#records = live.table("records");
+    this.#ends = live.table("ends");
+    this.#owners = live.table("owners");
+    this.#state = this.#arrive(machine);
   }
 
   /**
+   * All of its transactions are over when it returns, and not only when its promise is resolved, unless it fails.
+   *
    * @param {typeof import("lmdb")} lmdb
-   * @param {string} path
-   * @param {number} wallMs
+   * @param {string} folder
+   * @param {{ machine?: MachineTime, logBytes?: number }} options How long a log becomes before it is put into `locks.mdb`.
    * @returns {Promise<Database>}
    */
-  static async open({ open }, path, wallMs) {
-    /** @type {Root} */
-    const root = open({
-      path,
-      ...tableOptions,
-      mapSize: MAP_BYTES,
-      maxDbs: 3,
-      overlappingSync: false,
-      noMetaSync: true,
-    });
-    /** @type {number | undefined} */
-    let descriptor;
+  static async open(lmdb, folder, { machine = thisMachine(), logBytes = LOG_BYTES } = {}) {
+    /** @type {(LmdbFile | Log)[]} */
+    const opened = [];
+    const openFile = (/** @type {string} */ name, /** @type {boolean} */ isDurable) => {
+      const path = join(folder, name);
+      checkFile(folder, path);
+      const file = LmdbFile.open(lmdb, path, { isDurable });
+      opened.push(file);
+      file.prepare();
+      return file;
+    };
     try {
-      descriptor = openSync(path, "r+");
-      const file = descriptor;
-      const machine = { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs };
-      const { state, isResumed } = root.transactionSync(() => {
-        const { lastPage, pageBytes } = checkBase(root, file);
-        flushAnew(file);
-        grow(file, (lastPage + 1 + CHANGE_PAGES + OTHER_PAGES) * pageBytes);
-        return arrive(root, machine);
-      });
-      const database = new Database(root, state, descriptor);
-      if (isResumed) database.transact(() => database.#align(machine));
+      const baseFile = openFile("locks.mdb", true);
+      const live = openFile(liveName(machine), machine.boot === "");
+      const log = new Log(folder);
+      opened.push(log);
+      log.makeRoom();
+      const database = new Database(live, baseFile, log, { machine, logBytes });
+      removeFormerRuns(folder, machine);
+      // Somebody may have failed to put the end of the log on the disk, and be gone.
+      database.#fold(1);
+      database.#flushLogs();
       return database;
     } catch (error) {
-      if (descriptor !== undefined) closeSync(descriptor);
-      await root.close();
+      for (const each of opened) await each.close();
       throw error;
     }
   }
@@ -136,21 +144,12 @@ export class Database {
    */
   transact(work) {
     let doneMs = 0;
-    const result = this.#root.transactionSync(() => {
-      this.#heads = checkBase(this.#root, this.#descriptor);
-      this.#state = readState(this.#root);
+    const result = this.#live.transact(() => {
+      this.#state = readLiveState(this.#live.root);
       this.#changed = false;
-      this.#changes = 0;
-      this.#bytes = 0;
-      const beforeMs = this.#state.lastMs;
+      this.#entry.begin();
       const result = work();
-      if (this.#changed) {
-        this.keptMs = beforeMs;
-        const lastMonotonicMs = readMonotonicMs();
-        const lastMs = timeOf(this.#state, lastMonotonicMs);
-        this.#state = { ...this.#state, lastMs, lastMonotonicMs };
-        writeState(this.#root, this.#state);
-      }
+      if (this.#changed) this.#writeLog();
       doneMs = performance.now();
       return result;
     });
@@ -171,24 +170,43 @@ export class Database {
     if (this.isFlushed) return;
     const beganMs = performance.now();
     try {
-      fdatasyncSync(this.#descriptor);
+      this.#flushLogs();
     } catch {
       this.mend();
     }
-    this.#flushed = momentOf(this.#state);
     this.diskMs = this.#commitMs + performance.now() - beganMs;
   }
 
   /** Makes up for a flush that failed, whoever made it. Throws where the disk fails again; then the files cannot be used further. */
   mend() {
     try {
-      // Nobody else commits meanwhile.
-      this.#root.transactionSync(() => {
-        checkBase(this.#root, this.#descriptor);
-        flushAnew(this.#descriptor);
-      });
+      // All is in `locks.mdb` then, and what was not written of the log is not needed.
+      this.#fold(1);
+      this.#flushLogs();
     } catch (error) {
       throw codedError("FLUSH_FAILED", failureOf(error).message);
+    }
+  }
+
+  /** Puts the log into `locks.mdb` where it has become long. Nobody waits for that. Throws where the files cannot be used further. */
+  tidy() {
+    const { generation, end, foldedTo } = this.#state;
+    if ((end < this.#logBytes && foldedTo === generation) || performance.now() < this.#restUntilMs) return;
+    this.makeRoom(this.#logBytes);
+  }
+
+  /**
+   * Puts a log into `locks.mdb` that is at least that long, so that its room can be used again.
+   *
+   * @param {number} leastBytes
+   */
+  makeRoom(leastBytes = 1) {
+    try {
+      this.#fold(leastBytes);
+    } catch (error) {
+      if (!isLackOfRoom(failureOf(error))) throw error;
+      // Meanwhile the log grows, as long as it can.
+      this.#restUntilMs = performance.now() + REST_MS;
     }
   }
 
@@ -211,7 +229,7 @@ export class Database {
       case "sweep":
         return this.#sweep(request.limit);
       case "register":
-        this.#makeRoom(request.owner.length + request.socket.length);
+        this.#live.makeRoom(request.owner.length + request.socket.length);
         this.#owners.putSync(Buffer.from(request.owner), Buffer.from(request.socket));
         return undefined;
       case "forget":
@@ -248,11 +266,122 @@ export class Database {
   }
 
   async close() {
-    try {
-      closeSync(this.#descriptor);
-    } finally {
-      await this.#root.close();
-    }
+    for (const file of this.#files) await file.close();
+  }
+
+  /**
+   * The state of the folder. In a new run of the machine, all is gathered from what the disk has.
+   *
+   * @param {MachineTime} machine
+   * @returns {LiveState}
+   */
+  #arrive(machine) {
+    const { root } = this.#live;
+    const { state, isResumed } = this.#live.transact(() => {
+      if (root.get(STATE_KEY) === undefined) this.#gather();
+      const before = readLiveState(root);
+      const time = resumedTime(before, machine);
+      const state = { ...before, ...time };
+      if (time !== before) writeState(root, state);
+      return { state, isResumed: time !== before };
+    });
+    if (!isResumed) return state;
+    this.#state = state;
+    this.transact(() => this.#align(machine));
+    return this.#state;
+  }
+
+  #gather() {
+    this.#base.foldAll(this.#log);
+    this.#base.read(
+      (state) => {
+        const { generation, sum, lastMs } = state;
+        const place = { end: 0, loggedMs: lastMs, foldedTo: generation, formerEnd: 0, formerSum: sum };
+        /** @type {LiveState} */
+        const live = { ...state, ...place };
+        writeState(this.#live.root, live);
+      },
+      (key, row) => {
+        this.#live.makeRoom(row.length + 2 * key.length);
+        this.#records.putSync(key, row);
+        this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
+      },
+    );
+  }
+
+  /** Adds the present transaction to the log. */
+  #writeLog() {
+    const lastMonotonicMs = readMonotonicMs();
+    const lastMs = timeOf(this.#state, lastMonotonicMs);
+    const { format, versions, boot, offsetMs, generation, sum: sumBefore, end } = this.#state;
+    const kept = { format, versions, boot, offsetMs, lastMs, lastMonotonicMs, generation, sum: sumBefore };
+    this.#entry.add(STATE_KEY, bytesOf(kept));
+    const { bytes, sum } = this.#entry.end(generation, sumBefore);
+    this.#log.write(generation, end, bytes);
+    if (this.#isNameless) this.#log.flush(generation);
+    const place = { sum, end: end + bytes.length, loggedMs: lastMs };
+    this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place };
+    writeState(this.#live.root, this.#state);
+  }
+
+  #flushLogs() {
+    const { generation, loggedMs } = this.#state;
+    // What the system failed to write there before the log was ended has been told to nobody yet, maybe.
+    if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);
+    this.#log.flush(generation);
+    this.#flushedGeneration = generation;
+    this.#flushed = momentOf(this.#state);
+    this.keptMs = loggedMs;
+  }
+
+  /**
+   * Puts all into `locks.mdb` that was changed before; what was changed last only if the log has at least so many bytes.
+   *
+   * @param {number} leastBytes
+   */
+  #fold(leastBytes) {
+    const first = this.#foldFormer();
+    if (first.end < leastBytes) return;
+    this.#endLog(first.generation);
+    // Others may end logs as well; then they have seen to it before.
+    while (this.#foldFormer().generation === first.generation) this.#endLog(first.generation);
+  }
+
+  /**
+   * Puts the log before the present one into `locks.mdb`, if it is not there.
+   *
+   * @returns {LiveState} What was true when that was looked at.
+   */
+  #foldFormer() {
+    const { root } = this.#live;
+    const state = this.#live.transact(() => readLiveState(root));
+    const { generation, foldedTo, formerEnd, formerSum } = state;
+    if (foldedTo === generation) return state;
+    this.#base.fold(this.#log, generation - 1, { end: formerEnd, sum: formerSum });
+    this.#live.transact(() => {
+      const now = readLiveState(root);
+      if (now.generation === generation) writeState(root, { ...now, foldedTo: generation });
+    });
+    return state;
+  }
+
+  /**
+   * Ends the log of that generation, and begins the next.
+   *
+   * @param {number} generation
+   */
+  #endLog(generation) {
+    const { root } = this.#live;
+    this.#live.transact(() => {
+      const state = readLiveState(root);
+      // Both files are in use as long as the former one is not in `locks.mdb`.
+      if (state.generation !== generation || state.foldedTo !== generation) return;
+      // Nobody is told of anything in the next one before all of this one is on the disk.
+      this.#log.flush(generation);
+      const { sum, end } = state;
+      this.#state = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
+      writeState(root, this.#state);
+    });
   }
 
   /**
@@ -270,9 +399,10 @@ export class Database {
     // A counter for all keys, so that a version does not come back with a key that was removed.
     const next = ++this.#state.versions;
     const row = change.row(next);
-    this.#makeRoom(row.length + 2 * key.length);
+    this.#live.makeRoom(row.length + 2 * key.length);
     this.#changed = true;
     this.#records.putSync(key, row);
+    this.#entry.add(key, row);
     // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
     if (version === 0) this.#ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
     return next;
@@ -304,26 +434,6 @@ export class Database {
     return { nowMs: this.nowMs(), rows };
   }
 
-  /**
-   * Sees to it that there is room for one more change of the present transaction, before it is made. See {@link grow}.
-   *
-   * @param {number} bytes What it writes.
-   */
-  #makeRoom(bytes) {
-    this.#changes++;
-    this.#bytes += bytes;
-    const { lastPage, pageBytes } = this.#heads;
-    // No more can be written anew than there are.
-    const rewritten = Math.min(CHANGE_PAGES * this.#changes, lastPage);
-    // Where they were is listed as free, in eight bytes each, on pages that may be half empty and are written anew themselves.
-    const listed = rewritten / 128;
-    const added = (SLACK * this.#bytes) / pageBytes;
-    const pages = lastPage + 1 + Math.ceil(rewritten + listed + added) + OTHER_PAGES;
-    if (pages * pageBytes > this.#fileBytes) {
-      this.#fileBytes = grow(this.#descriptor, pages * pageBytes);
-    }
-  }
-
   /** @param {number} limit */
   #sweep(limit) {
     const nowMs = this.nowMs();
@@ -335,13 +445,14 @@ export class Database {
       looked++;
       const key = keyOf(entry);
       const row = this.#records.get(key);
-      this.#makeRoom(entry.length);
+      this.#live.makeRoom(entry.length);
       this.#changed = true;
       this.#ends.removeSync(entry);
       if (row !== undefined && keptUntilMs(row) >= nowMs) {
         this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
       } else {
         this.#records.removeSync(key);
+        this.#entry.add(key, NO_ROW);
         removed++;
       }
     }
@@ -360,7 +471,7 @@ export class Database {
     for (const { key, value } of rows) {
       // Another store may have become the owner's since.
       if (value?.toString() !== socket) continue;
-      this.#makeRoom(0);
+      this.#live.makeRoom(0);
       this.#owners.removeSync(key);
     }
   }
@@ -369,16 +480,15 @@ export class Database {
    * After a restart of the machine: catches up with the wall clock where nobody has a claim. A claim may be somebody's on another
    * machine, whose clock went on; nothing here can tell for how long.
    *
-   * @param {import("./disk-clock.js").MachineTime} machine
+   * @param {MachineTime} machine
    */
   #align(machine) {
     const nowMs = this.nowMs();
     for (const { value } of this.#records.getRange({})) {
       if (keptUntilMs(value) > nowMs && hasClaimsAt(textOf(value), nowMs)) return;
     }
-    this.#makeRoom(0);
-    const { format, versions } = this.#state;
-    this.#state = { format, versions, ...alignedTime(this.#state, machine) };
+    this.#live.makeRoom(0);
+    this.#state = { ...this.#state, ...alignedTime(this.#state, machine) };
     this.#changed = true;
   }
 
@@ -391,5 +501,42 @@ export class Database {
   }
 }
 
-/** @type {{ encoding: "binary", keyEncoding: "binary", cache: false }} */
-const tableOptions = { encoding: "binary", keyEncoding: "binary", cache: false };
+/** @returns {MachineTime} */
+function thisMachine() {
+  return { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs: Date.now() };
+}
+
+const LIVE_NAME = /^live(-[^.]*)?\.mdb(-lock)?$/;
+
+/** @param {MachineTime} machine */
+function liveName({ boot }) {
+  return boot === "" ? "live.mdb" : `live-${boot}.mdb`;
+}
+
+/**
+ * Removes the files of former runs, for good: a folder that comes back to a machine which was not restarted meanwhile must not meet
+ * what it was there before.
+ *
+ * @param {string} folder
+ * @param {MachineTime} machine
+ */
+function removeFormerRuns(folder, machine) {
+  const present = liveName(machine);
+  const former = readdirSync(folder).filter((name) => LIVE_NAME.test(name) && !name.startsWith(present));
+  for (const name of former) rmSync(join(folder, name), { force: true });
+  if (former.length > 0) syncFolder(folder);
+}
+
+/** @param {string} folder */
+export function syncFolder(folder) {
+  try {
+    const descriptor = openSync(folder, "r");
+    try {
+      fsyncSync(descriptor);
+    } finally {
+      closeSync(descriptor);
+    }
+  } catch {
+    // Not every system lets a folder be opened, and the one above may be somebody else's.
+  }
+}

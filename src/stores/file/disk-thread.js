@@ -6,10 +6,10 @@
  * next one. Nothing of that ever stops the thread of the application: neither a slow disk nor another process that is in the middle of a
  * transaction.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { Database } from "./database.js";
+import { Database, syncFolder } from "./database.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
@@ -85,6 +85,7 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
     database ??= await open();
     const present = database;
     if (!undisturbed(data.gate, () => answerLetters(present, letters, post))) await close();
+    tidy();
     if (database?.isFlushed === false) flushSoon();
   } catch (error) {
     const failure = failureOf(error);
@@ -110,8 +111,21 @@ function flushSoon() {
 }
 
 function flush() {
+  unwaited(() => database?.flush());
+}
+
+function tidy() {
+  unwaited(() => database?.tidy());
+}
+
+/**
+ * For what nobody waits for: whether it could be done is told to whoever asks next.
+ *
+ * @param {() => void} work
+ */
+function unwaited(work) {
   try {
-    undisturbed(data.gate, () => database?.flush());
+    undisturbed(data.gate, work);
   } catch {
     isInDoubt = true;
   }
@@ -119,7 +133,6 @@ function flush() {
 
 async function open() {
   mkdirSync(data.folder, { recursive: true });
-  const file = join(data.folder, "locks.mdb");
   const name = nameOfFolder(data.folder);
   // For as long as the file is open, and while it is being opened.
   const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
@@ -128,11 +141,11 @@ async function open() {
     const nextPlease = await takeName(`${name}-opening`, OPEN_MS);
     if (nextPlease === undefined) throw codedError("EBUSY", "another process does not finish opening it");
     try {
-      checkFolder(data.folder, file);
+      checkFolder(data.folder);
       const lmdb = await loadLmdb();
-      // Its transactions are over when it returns. The time is the present one: the thread may be old, and the folder new.
-      const opened = await undisturbed(data.gate, () => Database.open(lmdb, file, Date.now()));
-      // LMDB puts the contents of a new file on the disk, but not its name.
+      // Its transactions are over when it returns, before it is awaited.
+      const opened = await undisturbed(data.gate, () => Database.open(lmdb, data.folder));
+      // The contents of new files are on the disk by now, but not their names.
       for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
       letGo = giveBack;
       return opened;
@@ -142,20 +155,6 @@ async function open() {
   } catch (error) {
     giveBack();
     throw error;
-  }
-}
-
-/** @param {string} folder */
-function syncFolder(folder) {
-  try {
-    const descriptor = openSync(folder, "r");
-    try {
-      fsyncSync(descriptor);
-    } finally {
-      closeSync(descriptor);
-    }
-  } catch {
-    // Not every system lets a folder be opened, and the one above may be somebody else's.
   }
 }
 

@@ -6,7 +6,7 @@
  * lost, and is answered before.
  */
 import { countChanges } from "./change-format.js";
-import { codedError, failureOf } from "./failures.js";
+import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 
 /**
@@ -155,8 +155,7 @@ function attempt(database, work) {
   } catch (error) {
     const failure = failureOf(error);
     if (PANIC_CODES.has(failure.code)) throw error;
-    // The disk may have failed to take it, and with it what was committed before.
-    database.mend();
+    if (isLackOfRoom(failure)) database.makeRoom();
     return { failure };
   }
 }

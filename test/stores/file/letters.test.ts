@@ -1,5 +1,4 @@
 /** Letters that are answered one by one, because all of them together found no room. */
-import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Database } from "../../../src/stores/file/database.js";
@@ -10,7 +9,7 @@ import { letter, reading } from "./letters.ts";
 
 /** A database of which some transactions fail: with this code, by their place from now on. */
 async function failing(codes: Readonly<Record<number, string>>) {
-  const database = await Database.open(lmdb, join(testFolder(), "locks.mdb"), Date.now());
+  const database = await Database.open(lmdb, testFolder());
   onTestFinished(() => database.close());
   const posts: (readonly Answer[])[] = [];
   const ask = (...letters: Letter[]) => answerLetters(database, letters, (answers) => posts.push(answers));
