@@ -6,6 +6,7 @@
 import { firstTime } from "./disk-clock.js";
 import { codedError } from "./failures.js";
 import { FORMAT, firstLog, isNew, parse, readState, writeState } from "./folder-state.js";
+import { changesIn } from "./log.js";
 
 /**
  * @typedef {import("./lmdb-file.js").LmdbFile} LmdbFile
@@ -101,11 +102,9 @@ export class Base {
   }
 
   /** @param {LogContents} contents */
-  #apply({ changes }) {
-    let bytes = 0;
-    for (const { key, row } of changes.values()) bytes += key.length + row.length;
-    this.#file.makeRoom(bytes, changes.size);
-    for (const { key, row } of changes.values()) {
+  #apply(contents) {
+    for (const { key, row } of changesIn(contents)) {
+      this.#file.makeRoom(key.length + row.length);
       if (row.length > 0) this.#records.putSync(key, row);
       else this.#records.removeSync(key);
     }

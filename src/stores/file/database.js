@@ -38,7 +38,6 @@ import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-fo
  */
 
 const NOTHING = Buffer.from([0]);
-const NO_ROW = Buffer.alloc(0);
 /** Entries that one sweep looks at, so that it holds up nobody for long. */
 const LOOKED_AT_ONCE = 4_000;
 
@@ -315,7 +314,7 @@ export class Database {
     const lastMs = timeOf(this.#state, lastMonotonicMs);
     const { format, versions, boot, offsetMs, generation, sum: sumBefore, end } = this.#state;
     const kept = { format, versions, boot, offsetMs, lastMs, lastMonotonicMs, generation, sum: sumBefore };
-    this.#entry.add(STATE_KEY, bytesOf(kept));
+    this.#entry.add(0, bytesOf(kept));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
     this.#log.write(generation, end, bytes);
     if (this.#isNameless) this.#log.flush(generation);
@@ -402,7 +401,7 @@ export class Database {
     this.#live.makeRoom(row.length + 2 * key.length);
     this.#changed = true;
     this.#records.putSync(key, row);
-    this.#entry.add(key, row);
+    this.#entry.add(key.length, change.keyAndRow);
     // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
     if (version === 0) this.#ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
     return next;
@@ -452,7 +451,7 @@ export class Database {
         this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
       } else {
         this.#records.removeSync(key);
-        this.#entry.add(key, NO_ROW);
+        this.#entry.add(key.length, key);
         removed++;
       }
     }

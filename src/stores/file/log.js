@@ -17,7 +17,8 @@ import { grow } from "./file-heads.js";
 
 /**
  * @typedef {object} LogContents
- * @property {Map<string, { key: Buffer, row: Buffer }>} changes The last one of each key.
+ * @property {Buffer} bytes
+ * @property {Map<string, number>} changes Where the last one of each key begins.
  * @property {Buffer | undefined} state What the folder knew of itself with the last entry.
  * @property {number} end Where the next entry would begin.
  * @property {number} sum That of the last entry.
@@ -45,21 +46,20 @@ export class LogEntry {
   }
 
   /**
-   * @param {Uint8Array} key
-   * @param {Uint8Array} row Empty: the record is removed.
+   * @param {number} keyBytes
+   * @param {Uint8Array} keyAndRow Without a row, the record is removed.
    */
-  add(key, row) {
+  add(keyBytes, keyAndRow) {
     const at = this.#end;
-    const end = at + CHANGE_HEAD_BYTES + key.length + row.length;
+    const end = at + CHANGE_HEAD_BYTES + keyAndRow.length;
     if (end > this.#bytes.length) {
       const larger = Buffer.allocUnsafe(2 * end);
       this.#bytes.copy(larger, 0, 0, at);
       this.#bytes = larger;
     }
-    this.#bytes.writeUInt32LE(key.length, at);
-    this.#bytes.writeUInt32LE(row.length, at + 4);
-    this.#bytes.set(key, at + CHANGE_HEAD_BYTES);
-    this.#bytes.set(row, at + CHANGE_HEAD_BYTES + key.length);
+    this.#bytes.writeUInt32LE(keyBytes, at);
+    this.#bytes.writeUInt32LE(keyAndRow.length - keyBytes, at + 4);
+    this.#bytes.set(keyAndRow, at + CHANGE_HEAD_BYTES);
     this.#end = end;
   }
 
@@ -83,6 +83,8 @@ export class LogEntry {
 export class Log {
   /** @type {readonly [number, number]} */
   #descriptors;
+  /** How large they are, or were. They never shrink. */
+  #sizes = [0, 0];
 
   /** @param {string} folder */
   constructor(folder) {
@@ -111,8 +113,10 @@ export class Log {
    */
   write(generation, at, bytes) {
     const file = this.#file(generation);
-    const { size } = fstatSync(file);
-    if (at + bytes.length > size) grow(file, Math.max(at + bytes.length, Math.min(2 * size, LOG_BYTES)));
+    const size = /** @type {number} */ (this.#sizes[generation % 2]);
+    if (at + bytes.length > size) {
+      this.#sizes[generation % 2] = grow(file, Math.max(at + bytes.length, Math.min(2 * size, LOG_BYTES)));
+    }
     let done = 0;
     while (done < bytes.length) done += writeSync(file, bytes, done, bytes.length - done, at + done);
   }
@@ -138,15 +142,16 @@ export class Log {
   read(generation, sumBefore, upTo = Number.POSITIVE_INFINITY) {
     const bytes = readUpTo(this.#file(generation), upTo);
     /** @type {LogContents} */
-    const contents = { changes: new Map(), state: undefined, end: 0, sum: sumBefore };
+    const contents = { bytes, changes: new Map(), state: undefined, end: 0, sum: sumBefore };
     for (;;) {
-      const entry = entryAt(bytes, contents.end);
-      if (entry === undefined) return contents;
-      const sum = crc32(entry.subarray(SUMMED_AT), contents.sum);
-      if (entry.readUIntLE(GENERATION_AT, GENERATION_BYTES) !== generation) return contents;
-      if (entry.readUInt32LE(SUM_AT) !== sum) return contents;
-      contents.state = addChanges(contents.changes, entry);
-      contents.end += entry.length;
+      const at = contents.end;
+      const end = endOfEntry(bytes, at);
+      if (end === undefined) return contents;
+      const sum = crc32(bytes.subarray(at + SUMMED_AT, end), contents.sum);
+      if (bytes.readUIntLE(at + GENERATION_AT, GENERATION_BYTES) !== generation) return contents;
+      if (bytes.readUInt32LE(at + SUM_AT) !== sum) return contents;
+      addChanges(contents, at + HEAD_BYTES, end);
+      contents.end = end;
       contents.sum = sum;
     }
   }
@@ -182,30 +187,44 @@ function readUpTo(descriptor, upTo) {
 /**
  * @param {Buffer} bytes
  * @param {number} at
- * @returns {Buffer | undefined}
+ * @returns {number | undefined}
  */
-function entryAt(bytes, at) {
+function endOfEntry(bytes, at) {
   if (at + HEAD_BYTES > bytes.length) return undefined;
   const length = bytes.readUInt32LE(at + LENGTH_AT);
-  if (length < HEAD_BYTES || at + length > bytes.length) return undefined;
-  return bytes.subarray(at, at + length);
+  return length < HEAD_BYTES || at + length > bytes.length ? undefined : at + length;
 }
 
 /**
- * @param {LogContents["changes"]} changes
- * @param {Buffer} entry One whose sum is right.
- * @returns {Buffer | undefined} What the folder knew of itself.
+ * @param {LogContents} contents
+ * @param {number} from Where the changes of an entry begin whose sum is right, …
+ * @param {number} to … and where they end.
  */
-function addChanges(changes, entry) {
-  for (let at = HEAD_BYTES; at < entry.length; ) {
+function addChanges(contents, from, to) {
+  const { bytes, changes } = contents;
+  for (let at = from; at < to; ) {
     const keyAt = at + CHANGE_HEAD_BYTES;
-    const rowAt = keyAt + entry.readUInt32LE(at);
-    const end = rowAt + entry.readUInt32LE(at + 4);
-    const row = entry.subarray(rowAt, end);
-    if (end === entry.length) return row;
-    const key = entry.subarray(keyAt, rowAt);
-    changes.set(key.toString("latin1"), { key, row });
+    const rowAt = keyAt + bytes.readUInt32LE(at);
+    const end = rowAt + bytes.readUInt32LE(at + 4);
+    if (end === to) contents.state = bytes.subarray(rowAt, end);
+    else changes.set(bytes.toString("latin1", keyAt, rowAt), at);
     at = end;
   }
-  return undefined;
+}
+
+/**
+ * The last change of each key.
+ *
+ * @param {LogContents} contents
+ * @returns {Iterable<{ key: Buffer, row: Buffer }>} Without bytes in its row, the record was removed.
+ */
+export function* changesIn({ bytes, changes }) {
+  for (const at of changes.values()) {
+    const keyAt = at + CHANGE_HEAD_BYTES;
+    const rowAt = keyAt + bytes.readUInt32LE(at);
+    yield {
+      key: bytes.subarray(keyAt, rowAt),
+      row: bytes.subarray(rowAt, rowAt + bytes.readUInt32LE(at + 4)),
+    };
+  }
 }
