@@ -19,6 +19,9 @@ const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
 const letters = "src/stores/file/letters.js";
+const database = "src/stores/file/database.js";
+const base = "src/stores/file/base.js";
+const log = "src/stores/file/log.js";
 const standby = "src/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
@@ -539,7 +542,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: what another process has committed is taken to be on the disk",
-    file: "src/stores/file/database.js",
+    file: database,
     find: "return this.#flushed === momentOf(this.#state);",
     replace: 'return this.#flushed !== "";',
   },
@@ -551,21 +554,57 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: a flush that failed is simply made again",
-    file: "src/stores/file/file-heads.js",
-    find: "  writeSync(descriptor, heads, 0, bytes, 0);\n",
+    file: database,
+    find: "      this.#fold(1);\n      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
+    replace: "      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
+  },
+  {
+    name: "file: a log is ended before it is on the disk",
+    file: database,
+    find: "      this.#log.flush(generation);\n      const { sum, end } = state;",
+    replace: "      const { sum, end } = state;",
+  },
+  {
+    name: "file: a log that was ended is never put into locks.mdb",
+    file: database,
+    find: "    this.#base.fold(this.#log, generation - 1, { end: formerEnd, sum: formerSum });\n",
     replace: "",
+  },
+  {
+    name: "file: a log that others have ended is not asked for failures",
+    file: database,
+    find: "    if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);\n",
+    replace: "",
+  },
+  {
+    name: "file: after a restart only the first of two logs counts",
+    file: base,
+    find: "      this.#apply(latter);\n",
+    replace: "",
+  },
+  {
+    name: "file: a log that is not whole is put into locks.mdb",
+    file: base,
+    find: "contents.end !== last.end || contents.sum !== last.sum",
+    replace: "false",
+  },
+  {
+    name: "file: what a file had before counts for the log",
+    file: log,
+    find: "      if (bytes.readUInt32LE(at + SUM_AT) !== sum) return contents;\n",
+    replace: "",
+  },
+  {
+    name: "file: an entry does not say which one it follows",
+    file: log,
+    find: "const sum = crc32(bytes.subarray(SUMMED_AT), sumBefore);",
+    replace: "const sum = crc32(bytes.subarray(SUMMED_AT), 0);",
   },
   {
     name: "file: a commit that would undo another is made",
     file: "src/stores/file/file-heads.js",
     find: "next !== heads.commit + 1",
     replace: "next === 0",
-  },
-  {
-    name: "file: a commit that failed is simply made again",
-    file: letters,
-    find: "    database.mend();\n",
-    replace: "",
   },
   {
     name: "file: what nobody waits for is never flushed",

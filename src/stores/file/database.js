@@ -365,7 +365,7 @@ export class Database {
   }
 
   /**
-   * Ends the log of that generation, and begins the next.
+   * Ends the log of that generation, and begins the next, in the other file: what that had is in `locks.mdb`.
    *
    * @param {number} generation
    */
@@ -373,8 +373,7 @@ export class Database {
     const { root } = this.#live;
     this.#live.transact(() => {
       const state = readLiveState(root);
-      // Both files are in use as long as the former one is not in `locks.mdb`.
-      if (state.generation !== generation || state.foldedTo !== generation) return;
+      if (state.generation !== generation) return;
       // Nobody is told of anything in the next one before all of this one is on the disk.
       this.#log.flush(generation);
       const { sum, end } = state;

@@ -5,15 +5,17 @@
  */
 import { type ChildProcess, execFile, fork } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { promisify } from "node:util";
+import { isDeepStrictEqual, promisify } from "node:util";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
+import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { until } from "../../engines/engine.ts";
 import { root } from "../../source-tree.ts";
 import { checkPages } from "./page-check.ts";
+import { livePath } from "./raw-files.ts";
 
 export interface KillRoundsOptions {
   readonly folder: string;
@@ -96,11 +98,24 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
     if (heldCount > 1) faults.push(`${key} is held ${heldCount} times`);
   }
   await locks.close();
-  faults.push(...checkPages(join(data, "locks.mdb")).problems);
+  for (const path of [join(data, "locks.mdb"), livePath(data)]) faults.push(...checkPages(path).problems);
+  const present = await recordsIn(data);
+  // What a restart of the machine would leave: all has to be gathered from the log and what it was put into.
+  rmSync(livePath(data));
+  if (!isDeepStrictEqual(await recordsIn(data), present)) faults.push("a restart would find something else");
   const grants = grantsIn(log);
   for (const key of KEYS) faults.push(...judge(grants.filter((grant) => grant.key === key)));
   const heldWhenKilled = heldBy(killedMs, grants);
   return { kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
+}
+
+async function recordsIn(data: string): Promise<unknown> {
+  const driver = fileDriver(data);
+  try {
+    return (await driver.list("", undefined, 100_000)).records;
+  } finally {
+    await driver.close?.();
+  }
 }
 
 /** Compiles the program once: tsx would cost every process a second of the processor, and processes are what is counted here. */

@@ -8,6 +8,7 @@ import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { Base } from "../../../src/stores/file/base.js";
 import { Database } from "../../../src/stores/file/database.js";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
@@ -28,6 +29,7 @@ const fs = await vi.importActual<typeof import("node:fs")>("node:fs");
 afterEach(() => {
   vi.mocked(fdatasyncSync).mockReset().mockImplementation(fs.fdatasyncSync);
   vi.mocked(writeSync).mockReset().mockImplementation(fs.writeSync);
+  vi.restoreAllMocks();
 });
 
 const KEYS = ["a", "b", "c", "d", "e", "f"];
@@ -47,6 +49,8 @@ interface Failing {
   readonly flushes: number;
   /** … and that a transaction fails when its entry is in the log. Then a round has one change: several are made one by one after that. */
   readonly writes: number;
+  /** How likely it is that a log is not put into locks.mdb, as where its process is killed before that. */
+  readonly folds?: number;
 }
 
 /** Random letters, with the power lost at every moment of which the disk notices something. */
@@ -62,7 +66,7 @@ async function loseOften(seed: number, failing: Failing) {
   /** What the records were after each round; and what they would have been if the round had not failed, which may come about as well. */
   const states = [[textsOf(records)]];
   let confirmed = 0;
-  const seen = { lost: 0, reopened: 0, failed: 0, unmade: 0 };
+  const seen = { lost: 0, reopened: 0, failed: 0, unmade: 0, unfolded: 0 };
   for (let round = 1; round <= 60; round++) {
     const letters: Letter[] = [];
     const wanted = [...records];
@@ -89,10 +93,16 @@ async function loseOften(seed: number, failing: Failing) {
       if (answers.some(({ failure }) => failure !== undefined)) seen.failed++;
       images.push({ isFirm, image: disk.image() });
     });
+    if (random.chance(failing.folds ?? 0)) {
+      vi.spyOn(Base.prototype, "fold").mockImplementationOnce(() => {
+        throw new Error("It was killed.");
+      });
+    }
     const isTidy = isUsable && isDone(() => database.tidy());
     disk.failingFlushes = 0;
     disk.failingWrites = 0;
-    if (!isTidy || random.chance(0.1)) {
+    if (!isTidy && failing.folds !== undefined) seen.unfolded++;
+    else if (!isTidy || random.chance(0.1)) {
       seen.reopened++;
       await database.close();
       database = await open();
@@ -131,6 +141,12 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
     const { failed, unmade } = await loseOften(9, { flushes: 0.1, writes: 0.5 });
     expect(failed).toBeGreaterThan(5);
     expect(unmade).toBeGreaterThan(0);
+  });
+
+  test("finds what is in two logs, of which the first was ended and is not in locks.mdb", async () => {
+    const { lost, unfolded } = await loseOften(10, { flushes: 0, writes: 0, folds: 0.8 });
+    expect(lost).toBeGreaterThan(5);
+    expect(unfolded).toBeGreaterThan(5);
   });
 
   test("takes back nothing that anybody has seen, also of a process that was killed before it flushed", async () => {

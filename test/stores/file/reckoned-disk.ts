@@ -4,7 +4,7 @@
  *
  * Whoever uses this has `fdatasyncSync` and `writeSync` of `node:fs` mocked.
  */
-import { fdatasyncSync, fstatSync, readFileSync, statSync, writeFileSync, writeSync } from "node:fs";
+import { fdatasyncSync, fstatSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { expect, vi } from "vitest";
@@ -13,6 +13,7 @@ import type { ReadReply, SwapReply } from "../../../src/stores/file/protocol.ts"
 import type { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
+import { livePath } from "./raw-files.ts";
 
 const SECTOR_BYTES = 512;
 const LOGS = ["log-0", "log-1"] as const;
@@ -135,6 +136,11 @@ export class ReckonedDisk {
     const { outcomes } = found.transact(() => found.answer(letter(0, next).request)) as SwapReply;
     expect(outcomes.every((outcome) => typeof outcome === "number")).toBe(true);
     await found.close();
+    // And if it is lost once more.
+    rmSync(livePath(folder));
+    const again = await Database.open(lmdb, folder);
+    expect(recordsOf(again, keys).map((row) => row?.text)).toEqual(keys.map(() => "later"));
+    await again.close();
     this.#isElsewhere = false;
     return textsOf(records);
   }
