@@ -19,7 +19,7 @@ const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
 const letters = "src/stores/file/letters.js";
-const database = "src/stores/file/database.js";
+const folder = "src/stores/file/folder.js";
 const base = "src/stores/file/base.js";
 const log = "src/stores/file/log.js";
 const standby = "src/thread/standby.ts";
@@ -542,7 +542,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: what another process has committed is taken to be on the disk",
-    file: database,
+    file: folder,
     find: "return this.#flushed === momentOf(this.#state);",
     replace: 'return this.#flushed !== "";',
   },
@@ -554,25 +554,19 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: a flush that failed is simply made again",
-    file: database,
+    file: folder,
     find: "      this.#fold(1);\n      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
     replace: "      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
   },
   {
-    name: "file: a log is ended before it is on the disk",
-    file: database,
-    find: "      this.#log.flush(generation);\n      const { sum, end } = state;",
-    replace: "      const { sum, end } = state;",
-  },
-  {
     name: "file: a log that was ended is never put into locks.mdb",
-    file: database,
+    file: folder,
     find: "    this.#base.fold(this.#log, generation - 1, { end: formerEnd, sum: formerSum });\n",
     replace: "",
   },
   {
     name: "file: a log that others have ended is not asked for failures",
-    file: database,
+    file: folder,
     find: "    if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);\n",
     replace: "",
   },

@@ -9,12 +9,13 @@
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { Database, syncFolder } from "./database.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
+import { Folder } from "./folder.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
 import { answerLetters, failing } from "./letters.js";
+import { syncFolder } from "./runs.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
@@ -38,8 +39,8 @@ const MAX_ATTEMPTS = 5;
 /** How long to wait until another thread or process has opened or closed the file. */
 const OPEN_MS = 3_000;
 
-/** @type {Database | undefined} */
-let database;
+/** @type {Folder | undefined} */
+let folder;
 /** Lets others of this process open the file. */
 let letGo = () => {};
 
@@ -82,11 +83,11 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
   if (letters.length === 0) return;
   try {
     if (isInDoubt) await close();
-    database ??= await open();
-    const present = database;
+    folder ??= await open();
+    const present = folder;
     if (!undisturbed(data.gate, () => answerLetters(present, letters, post))) await close();
     tidy();
-    if (database?.isFlushed === false) flushSoon();
+    if (folder?.isFlushed === false) flushSoon();
   } catch (error) {
     const failure = failureOf(error);
     await close();
@@ -98,7 +99,7 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
 /** @param {readonly Answer[]} answers */
 function post(answers) {
   /** @type {Post} */
-  const post = { answers, diskMs: database?.diskMs ?? 0 };
+  const post = { answers, diskMs: folder?.diskMs ?? 0 };
   port.postMessage(post);
 }
 
@@ -111,11 +112,11 @@ function flushSoon() {
 }
 
 function flush() {
-  unwaited(() => database?.flush());
+  unwaited(() => folder?.flush());
 }
 
 function tidy() {
-  unwaited(() => database?.tidy());
+  unwaited(() => folder?.tidy());
 }
 
 /**
@@ -144,7 +145,7 @@ async function open() {
       checkFolder(data.folder);
       const lmdb = await loadLmdb();
       // Its transactions are over when it returns, before it is awaited.
-      const opened = await undisturbed(data.gate, () => Database.open(lmdb, data.folder));
+      const opened = await undisturbed(data.gate, () => Folder.open(lmdb, data.folder));
       // The contents of new files are on the disk by now, but not their names.
       for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
       letGo = giveBack;
@@ -171,8 +172,8 @@ async function close() {
   flushing = undefined;
   flush();
   isInDoubt = false;
-  const closing = database;
-  database = undefined;
+  const closing = folder;
+  folder = undefined;
   await closing?.close();
   letGo();
   letGo = () => {};

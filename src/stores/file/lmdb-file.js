@@ -25,6 +25,8 @@ export class LmdbFile {
   root;
   /** The file, for what LMDB offers no call for. @type {number} */
   #descriptor;
+  /** Whether a commit waits until it is on the disk. */
+  #isDurable;
   /** What the present transaction began from. @type {import("./file-heads.js").Heads} */
   #heads = { commit: 0, lastPage: 0, pageBytes: 0 };
   /** How many changes the present transaction has, and how many bytes they write. */
@@ -36,10 +38,12 @@ export class LmdbFile {
   /**
    * @param {Root} root
    * @param {number} descriptor
+   * @param {boolean} isDurable
    */
-  constructor(root, descriptor) {
+  constructor(root, descriptor, isDurable) {
     this.root = root;
     this.#descriptor = descriptor;
+    this.#isDurable = isDurable;
   }
 
   /**
@@ -56,7 +60,7 @@ export class LmdbFile {
       const sizes = { mapSize: MAP_BYTES, maxDbs: 3 };
       /** @type {Root} */
       const root = open({ path, ...tableOptions, ...sizes, overlappingSync: false, noSync: !isDurable });
-      return new LmdbFile(root, descriptor);
+      return new LmdbFile(root, descriptor, isDurable);
     } catch (error) {
       closeSync(descriptor);
       throw error;
@@ -66,7 +70,7 @@ export class LmdbFile {
   /** Makes sure of what others may have left, and of room for what is made first. */
   prepare() {
     this.transact(() => {
-      this.flushAnew();
+      if (this.#isDurable) this.flushAnew();
       this.makeRoom(0);
     });
   }

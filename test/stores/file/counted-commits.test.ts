@@ -7,8 +7,9 @@ import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 import type { ReadReply } from "../../../src/stores/file/protocol.ts";
+import { answer } from "../../../src/stores/file/requests.js";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
 import { livePath } from "./raw-files.ts";
@@ -29,19 +30,19 @@ function putBack(folder: string): void {
 describe("file: a count of commits that another process has put back", () => {
   test("is noticed before a commit would undo the latest one, and put right when the file is opened anew", async () => {
     const folder = testFolder();
-    let database = await Database.open(lmdb, folder);
-    onTestFinished(() => database.close());
+    let files = await Folder.open(lmdb, folder);
+    onTestFinished(() => files.close());
     const write = (number: number, key: string) =>
-      database.transact(() => database.answer(letter(number, [{ key, text: "held" }]).request));
+      files.transact(() => answer(files, letter(number, [{ key, text: "held" }]).request));
     const textOf = (key: string) =>
-      (database.transact(() => database.answer(reading(0, [key]).request)) as ReadReply).rows[0]?.text;
+      (files.transact(() => answer(files, reading(0, [key]).request)) as ReadReply).rows[0]?.text;
     write(1, "first");
     write(2, "second");
     putBack(folder);
     expect(() => write(3, "third")).toThrow(expect.objectContaining({ code: "STALE_BASE" }));
-    expect(() => database.mend()).toThrow(expect.objectContaining({ code: "FLUSH_FAILED" }));
-    await database.close();
-    database = await Database.open(lmdb, folder);
+    expect(() => files.mend()).toThrow(expect.objectContaining({ code: "FLUSH_FAILED" }));
+    await files.close();
+    files = await Folder.open(lmdb, folder);
     expect([textOf("second"), textOf("third")]).toEqual(["held", undefined]);
     write(4, "third");
     expect([textOf("first"), textOf("second"), textOf("third")]).toEqual(["held", "held", "held"]);

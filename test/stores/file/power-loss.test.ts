@@ -9,7 +9,7 @@ import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Base } from "../../../src/stores/file/base.js";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
 import type { Answer, Letter, Post, ReadReply } from "../../../src/stores/file/protocol.ts";
@@ -38,10 +38,10 @@ const LOG_BYTES = 1_500;
 
 const flushes = () => vi.mocked(fdatasyncSync).mock.calls.length;
 
-async function openFolder(folder = testFolder(), options = {}): Promise<Database> {
-  const database = await Database.open(lmdb, folder, options);
-  onTestFinished(() => database.close());
-  return database;
+async function openFolder(folder = testFolder(), options = {}): Promise<Folder> {
+  const files = await Folder.open(lmdb, folder, options);
+  onTestFinished(() => files.close());
+  return files;
 }
 
 interface Failing {
@@ -57,12 +57,12 @@ interface Failing {
 async function loseOften(seed: number, failing: Failing) {
   const random = new Random(seed);
   const folder = testFolder();
-  const open = () => Database.open(lmdb, folder, { logBytes: LOG_BYTES });
-  let database = await open();
-  onTestFinished(() => database.close());
+  const open = () => Folder.open(lmdb, folder, { logBytes: LOG_BYTES });
+  let files = await open();
+  onTestFinished(() => files.close());
   const disk = new ReckonedDisk({ folder, random, keys: KEYS });
   disk.watchWrites(fs.writeSync);
-  let records = recordsOf(database, KEYS);
+  let records = recordsOf(files, KEYS);
   /** What the records were after each round; and what they would have been if the round had not failed, which may come about as well. */
   const states = [[textsOf(records)]];
   let confirmed = 0;
@@ -86,29 +86,32 @@ async function loseOften(seed: number, failing: Failing) {
     };
     if (random.chance(failing.flushes)) disk.failingFlushes = random.integer(1, 3);
     if (random.chance(failing.writes)) disk.failingWrites = 1;
-    const isUsable = answerLetters(database, letters, (answers) => {
+    const isUsable = answerLetters(files, letters, (answers) => {
       const isFirm = answers.some(
         ({ number, failure }) => failure === undefined && !isLossy(letters[number]),
       );
       if (answers.some(({ failure }) => failure !== undefined)) seen.failed++;
       images.push({ isFirm, image: disk.image() });
     });
-    if (random.chance(failing.folds ?? 0)) {
-      vi.spyOn(Base.prototype, "fold").mockImplementationOnce(() => {
+    const isKilled = random.chance(failing.folds ?? 0);
+    const fold = vi.spyOn(Base.prototype, "fold");
+    if (isKilled) {
+      fold.mockImplementation(() => {
         throw new Error("It was killed.");
       });
     }
-    const isTidy = isUsable && isDone(() => database.tidy());
+    const isTidy = isUsable && isDone(() => files.tidy());
+    fold.mockRestore();
     disk.failingFlushes = 0;
     disk.failingWrites = 0;
     if (!isTidy && failing.folds !== undefined) seen.unfolded++;
     else if (!isTidy || random.chance(0.1)) {
       seen.reopened++;
-      await database.close();
-      database = await open();
+      await files.close();
+      files = await open();
     }
     disk.onMoment = () => {};
-    records = recordsOf(database, KEYS);
+    records = recordsOf(files, KEYS);
     states.push([textsOf(records), textsOf(wanted)]);
     for (const { isFirm, image } of images) {
       if (isFirm) confirmed = round;
@@ -151,12 +154,12 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
 
   test("takes back nothing that anybody has seen, also of a process that was killed before it flushed", async () => {
     const folder = testFolder();
-    const database = await openFolder(folder);
+    const files = await openFolder(folder);
     vi.mocked(fdatasyncSync).mockClear();
     const look = (number: number) => {
       const seen: (string | undefined)[] = [];
       const before = flushes();
-      answerLetters(database, [reading(number, ["theirs"])], ([answer]) => {
+      answerLetters(files, [reading(number, ["theirs"])], ([answer]) => {
         const { rows } = (answer as Answer).reply as ReadReply;
         seen.push(rows[0]?.text, flushes() > before ? "flushed" : "not flushed");
       });
@@ -175,10 +178,10 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
   // by the log that was ended.
   test("a log that others have ended is asked once more whether all of it was written", async () => {
     const folder = testFolder();
-    const database = await openFolder(folder);
+    const files = await openFolder(folder);
     const held = (number: number, key: string) => [letter(number, [{ key, text: "held" }])];
     const posts: (readonly Answer[])[] = [];
-    answerLetters(database, held(1, "a"), () => {});
+    answerLetters(files, held(1, "a"), () => {});
     const program = join(import.meta.dirname, "committing-process.ts");
     const other = spawn(process.execPath, ["--import=tsx", program, folder]);
     await once(other, "exit");
@@ -187,31 +190,31 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
       descriptors.add(descriptor);
       fs.fdatasyncSync(descriptor);
     });
-    answerLetters(database, held(2, "b"), (answers) => posts.push(answers));
+    answerLetters(files, held(2, "b"), (answers) => posts.push(answers));
     expect(descriptors.size).toBe(2);
-    answerLetters(database, held(3, "c"), (answers) => posts.push(answers));
+    answerLetters(files, held(3, "c"), (answers) => posts.push(answers));
     expect(posts.flat().map(({ failure }) => failure)).toEqual([undefined, undefined]);
   });
 
   test("a release that meets a conflict tells of it when that is on the disk", async () => {
-    const database = await openFolder();
+    const files = await openFolder();
     vi.mocked(fdatasyncSync).mockClear();
     const counts: number[] = [];
-    const ask = (asked: Letter) => answerLetters(database, [asked], () => counts.push(flushes()));
+    const ask = (asked: Letter) => answerLetters(files, [asked], () => counts.push(flushes()));
     ask(letter(1, [{ key: "a", text: "given back" }], 0));
     ask(letter(2, [{ key: "a", text: "given back twice" }], 0));
     expect(counts).toEqual([0, 1]);
   });
 
   test("a grant waits for one flush, and a release for none", async () => {
-    const database = await openFolder();
-    answerLetters(database, [letter(1, [{ key: "a", text: "held" }])], () => {});
+    const files = await openFolder();
+    answerLetters(files, [letter(1, [{ key: "a", text: "held" }])], () => {});
     vi.mocked(fdatasyncSync).mockClear();
-    const [row] = recordsOf(database, ["a"]);
-    answerLetters(database, [letter(2, [{ key: "b", text: "held" }])], () => {});
+    const [row] = recordsOf(files, ["a"]);
+    answerLetters(files, [letter(2, [{ key: "b", text: "held" }])], () => {});
     expect(flushes()).toBe(1);
     answerLetters(
-      database,
+      files,
       [letter(3, [{ key: "a", text: "given back", expected: row?.version ?? 0 }], 0)],
       () => {},
     );
@@ -219,26 +222,26 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
   });
 
   test("a release waits where what it gives back ends long after the time that the disk knows", async () => {
-    const database = await openFolder();
+    const files = await openFolder();
     const isEarly = (asked: Letter) => {
       const before = flushes();
       let during = before;
-      answerLetters(database, [asked], () => {
+      answerLetters(files, [asked], () => {
         during = flushes();
       });
       return during === before;
     };
     isEarly(letter(1, [{ key: "a", text: "held" }]));
     // From this time the folder would go on after a loss of power.
-    const keptMs = database.nowMs();
+    const keptMs = files.nowMs();
     expect(isEarly(letter(2, [{ key: "b", text: "given back" }], keptMs + 60_000))).toBe(false);
     expect(isEarly(letter(3, [{ key: "c", text: "given back" }], keptMs))).toBe(true);
   });
 
   test("a flush that fails is made up for, or what waits for it is not confirmed and the files are opened anew", async () => {
-    const database = await openFolder();
+    const files = await openFolder();
     const posts: (readonly Answer[])[] = [];
-    const ask = (asked: Letter) => answerLetters(database, [asked], (answers) => posts.push(answers));
+    const ask = (asked: Letter) => answerLetters(files, [asked], (answers) => posts.push(answers));
     const failOnce = () =>
       vi.mocked(fdatasyncSync).mockImplementationOnce(() => {
         throw failedFlush();
@@ -266,13 +269,13 @@ describe("file: the log", () => {
 
   test("is put into locks.mdb when it has become long, and its room is used again", async () => {
     const folder = testFolder();
-    const database = await openFolder(folder, { logBytes: 20_000 });
+    const files = await openFolder(folder, { logBytes: 20_000 });
     const text = "x".repeat(1_000);
     for (let round = 0; round < 300; round++) {
-      const [row] = recordsOf(database, ["a"]);
+      const [row] = recordsOf(files, ["a"]);
       const wish = { key: "a", text, expected: row?.version ?? 0 };
-      answerLetters(database, [letter(round, [wish])], () => {});
-      database.tidy();
+      answerLetters(files, [letter(round, [wish])], () => {});
+      files.tidy();
     }
     for (const log of logsOf(folder)) expect(readFileSync(log).length).toBeLessThan(100_000);
     expect(readFileSync(join(folder, "locks.mdb")).includes(text)).toBe(true);
@@ -281,15 +284,15 @@ describe("file: the log", () => {
   // The system may forget what it failed to write.
   test("that has lost what was written to it is told, and nothing of it is believed before", async () => {
     const folder = testFolder();
-    const database = await Database.open(lmdb, folder);
-    answerLetters(database, [letter(1, [{ key: "a", text: "the latest" }])], () => {});
+    const files = await Folder.open(lmdb, folder);
+    answerLetters(files, [letter(1, [{ key: "a", text: "the latest" }])], () => {});
     const [log = ""] = logsOf(folder);
     const bytes = readFileSync(log);
     bytes[bytes.indexOf("latest")] = 0;
     writeFileSync(log, bytes);
-    expect(() => database.mend()).toThrow(/log \d+, 0 of \d+ bytes are whole/);
-    await database.close();
-    await expect(Database.open(lmdb, folder)).rejects.toMatchObject({ code: "DAMAGED_LOG" });
+    expect(() => files.mend()).toThrow(/log \d+, 0 of \d+ bytes are whole/);
+    await files.close();
+    await expect(Folder.open(lmdb, folder)).rejects.toMatchObject({ code: "DAMAGED_LOG" });
     const locks = createLocks(fileStore(folder));
     await expect(locks.mutex("a").tryAcquire()).rejects.toMatchObject({
       code: "STORE_FAILURE",
@@ -301,22 +304,22 @@ describe("file: the log", () => {
   test("of a machine that does not name its runs is on the disk before anybody sees it", async () => {
     const folder = testFolder();
     const nameless = { machine: { boot: "", monotonicMs: 0, wallMs: Date.now() } };
-    const database = await Database.open(lmdb, folder, nameless);
+    const files = await Folder.open(lmdb, folder, nameless);
     vi.mocked(fdatasyncSync).mockClear();
     let during = 0;
-    answerLetters(database, [letter(1, [{ key: "a", text: "given back" }], 0)], () => {
+    answerLetters(files, [letter(1, [{ key: "a", text: "given back" }], 0)], () => {
       during = flushes();
     });
     expect(during).toBe(1);
     expect(livePath(folder)).toBe(join(folder, "live.mdb"));
-    await database.close();
+    await files.close();
     const again = await openFolder(folder, nameless);
     expect(recordsOf(again, ["a"])[0]?.text).toBe("given back");
   });
 
   test("a file of another run is removed, whatever it has", async () => {
     const folder = testFolder();
-    await (await Database.open(lmdb, folder)).close();
+    await (await Folder.open(lmdb, folder)).close();
     writeFileSync(join(folder, "live-another.mdb"), "anything");
     writeFileSync(join(folder, "live-another.mdb-lock"), "anything");
     writeFileSync(join(folder, "lively.txt"), "mine");

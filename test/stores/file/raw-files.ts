@@ -2,7 +2,7 @@
 import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 
 const tables = { encoding: "binary", keyEncoding: "binary" } as const;
 
@@ -34,7 +34,7 @@ const withLive: typeof withFile = (folder, work) => withFile(livePath(folder), w
  */
 export async function restartMachine(folder: string, changes: Partial<FolderState>): Promise<void> {
   // Puts the log into locks.mdb.
-  await (await Database.open(lmdb, folder)).close();
+  await (await Folder.open(lmdb, folder)).close();
   const live = livePath(folder);
   for (const path of [live, `${live}-lock`]) rmSync(path);
   writeFileSync(join(folder, "live-another.mdb"), "half of a page");

@@ -8,8 +8,9 @@ import { fdatasyncSync, fstatSync, readFileSync, rmSync, statSync, writeFileSync
 import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { expect, vi } from "vitest";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 import type { ReadReply, SwapReply } from "../../../src/stores/file/protocol.ts";
+import { answer } from "../../../src/stores/file/requests.js";
 import type { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
@@ -130,15 +131,15 @@ export class ReckonedDisk {
     writeFileSync(join(folder, "locks.mdb"), base);
     for (const [index, log] of logs.entries()) writeFileSync(join(folder, LOGS[index] as string), log);
     writeFileSync(join(folder, "live-before.mdb"), "what nobody can rely on");
-    const found = await Database.open(lmdb, folder);
+    const found = await Folder.open(lmdb, folder);
     const records = recordsOf(found, keys);
     const next = keys.map((key, index) => ({ key, text: "later", expected: records[index]?.version ?? 0 }));
-    const { outcomes } = found.transact(() => found.answer(letter(0, next).request)) as SwapReply;
+    const { outcomes } = found.transact(() => answer(found, letter(0, next).request)) as SwapReply;
     expect(outcomes.every((outcome) => typeof outcome === "number")).toBe(true);
     await found.close();
     // And if it is lost once more.
     rmSync(livePath(folder));
-    const again = await Database.open(lmdb, folder);
+    const again = await Folder.open(lmdb, folder);
     expect(recordsOf(again, keys).map((row) => row?.text)).toEqual(keys.map(() => "later"));
     await again.close();
     this.#isElsewhere = false;
@@ -168,6 +169,6 @@ export function textsOf(rows: ReadReply["rows"]): string {
   return JSON.stringify(rows.map((row) => row?.text));
 }
 
-export function recordsOf(database: Database, keys: readonly string[]): ReadReply["rows"] {
-  return (database.transact(() => database.answer(reading(0, keys).request)) as ReadReply).rows;
+export function recordsOf(files: Folder, keys: readonly string[]): ReadReply["rows"] {
+  return (files.transact(() => answer(files, reading(0, keys).request)) as ReadReply).rows;
 }

@@ -12,39 +12,29 @@
  * Every change goes into the log (log.js) in the same transaction, and is there for good after flush(), by whichever process. A log that
  * has become long is put into `locks.mdb` (base.js), and another one is begun.
  */
-import { closeSync, fsyncSync, openSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Base } from "./base.js";
-import { ChangeReader, countChanges } from "./change-format.js";
-import { alignedTime, readBoot, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
+import { alignedTime, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { checkFile } from "./folder-checks.js";
 import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
 import { LmdbFile } from "./lmdb-file.js";
 import { LOG_BYTES, Log, LogEntry } from "./log.js";
-import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
+import { endKey, keptUntilMs, textOf } from "./row-format.js";
+import { liveName, removeFormerRuns, thisMachine } from "./runs.js";
 
 /**
  * @typedef {import("./lmdb-file.js").Table} Table
- * @typedef {import("./protocol.ts").Request} Request
- * @typedef {import("./protocol.ts").Reply} Reply
- * @typedef {import("./protocol.ts").ListRequest} ListRequest
- * @typedef {import("./protocol.ts").Row} Row
- * @typedef {import("./protocol.ts").Outcome} Outcome
- * @typedef {import("./protocol.ts").SwapReply} SwapReply
- * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
  * @typedef {import("./folder-state.js").LiveState} LiveState
  * @typedef {import("./disk-clock.js").MachineTime} MachineTime
  */
 
-const NOTHING = Buffer.from([0]);
-/** Entries that one sweep looks at, so that it holds up nobody for long. */
-const LOOKED_AT_ONCE = 4_000;
-
+/** What an entry of `ends` says besides its key. */
+export const NOTHING = Buffer.from([0]);
 /** How long to leave a log alone that could not be put into `locks.mdb`. */
 const REST_MS = 1_000;
 
-export class Database {
+export class Folder {
   /** All that has to be closed. @type {readonly (LmdbFile | Log)[]} */
   #files;
   /** @type {LmdbFile} */
@@ -58,11 +48,11 @@ export class Database {
   /** Whether the machine does not name its runs. Then the file of the present run outlives it, so it has to be on the disk itself. */
   #isNameless;
   /** @type {Table} */
-  #records;
+  records;
   /** @type {Table} */
-  #ends;
+  ends;
   /** @type {Table} */
-  #owners;
+  owners;
   #entry = new LogEntry();
   /** What the folder knows of itself, in the present transaction. @type {LiveState} */
   #state;
@@ -91,9 +81,9 @@ export class Database {
     this.#log = log;
     this.#logBytes = logBytes;
     this.#isNameless = machine.boot === "";
-    this.#records = live.table("records");
-    this.#ends = live.table("ends");
-    this.#owners = live.table("owners");
+    this.records = live.table("records");
+    this.ends = live.table("ends");
+    this.owners = live.table("owners");
     this.#state = this.#arrive(machine);
   }
 
@@ -103,7 +93,7 @@ export class Database {
    * @param {typeof import("lmdb")} lmdb
    * @param {string} folder
    * @param {{ machine?: MachineTime, logBytes?: number }} options How long a log becomes before it is put into `locks.mdb`.
-   * @returns {Promise<Database>}
+   * @returns {Promise<Folder>}
    */
   static async open(lmdb, folder, { machine = thisMachine(), logBytes = LOG_BYTES } = {}) {
     /** @type {(LmdbFile | Log)[]} */
@@ -122,12 +112,12 @@ export class Database {
       const log = new Log(folder);
       opened.push(log);
       log.makeRoom();
-      const database = new Database(live, baseFile, log, { machine, logBytes });
+      const opening = new Folder(live, baseFile, log, { machine, logBytes });
       removeFormerRuns(folder, machine);
       // Somebody may have failed to put the end of the log on the disk, and be gone.
-      database.#fold(1);
-      database.#flushLogs();
-      return database;
+      opening.#fold(1);
+      opening.#flushLogs();
+      return opening;
     } catch (error) {
       for (const each of opened) await each.close();
       throw error;
@@ -213,55 +203,29 @@ export class Database {
     return timeOf(this.#state, readMonotonicMs());
   }
 
-  /**
-   * @param {Request} request
-   * @returns {Reply}
-   */
-  answer(request) {
-    switch (request.verb) {
-      case "read":
-        return { nowMs: this.nowMs(), rows: request.keys.map((key) => this.#row(Buffer.from(key))) };
-      case "swap":
-        return this.swap(request, 0, countChanges(request));
-      case "list":
-        return this.#list(request);
-      case "sweep":
-        return this.#sweep(request.limit);
-      case "register":
-        this.#live.makeRoom(request.owner.length + request.socket.length);
-        this.#owners.putSync(Buffer.from(request.owner), Buffer.from(request.socket));
-        return undefined;
-      case "forget":
-        this.#forget(request.socket, request.owner);
-        return undefined;
-      case "sockets":
-        return {
-          sockets: [...new Set(this.#entries(this.#owners, {}).map(({ value }) => value.toString()))],
-        };
-    }
+  /** A version that no record of the folder has had, so that none comes back with a key that was removed. */
+  nextVersion() {
+    return ++this.#state.versions;
   }
 
   /**
-   * Makes the changes from one place up to another.
+   * Sees to it that there is room for one more change of the present transaction, before it is made.
    *
-   * @param {SwapRequest} request
-   * @param {number} from
-   * @param {number} to
-   * @returns {SwapReply}
+   * @param {number} bytes What it writes.
    */
-  swap(request, from, to) {
-    /** @type {Outcome[]} */
-    const outcomes = [];
-    // No other process has a transaction meanwhile, so all of this one is one moment.
-    const nowMs = this.nowMs();
-    const isTimely = nowMs >= request.earliestMs && nowMs <= request.latestMs;
-    const changes = new ChangeReader(request, from);
-    for (let place = from; place < to; place++) {
-      changes.next();
-      outcomes.push(this.#swapOne(changes, isTimely));
-    }
-    const sockets = request.owners.map((owner) => this.#owners.get(Buffer.from(owner))?.toString());
-    return { nowMs, outcomes, sockets };
+  expect(bytes) {
+    this.#live.makeRoom(bytes);
+  }
+
+  /**
+   * The record of this key was changed in the present transaction.
+   *
+   * @param {number} keyBytes
+   * @param {Uint8Array} keyAndRow Without a row, it was removed.
+   */
+  note(keyBytes, keyAndRow) {
+    this.#changed = true;
+    this.#entry.add(keyBytes, keyAndRow);
   }
 
   async close() {
@@ -302,8 +266,8 @@ export class Database {
       },
       (key, row) => {
         this.#live.makeRoom(row.length + 2 * key.length);
-        this.#records.putSync(key, row);
-        this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
+        this.records.putSync(key, row);
+        this.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
       },
     );
   }
@@ -325,7 +289,8 @@ export class Database {
 
   #flushLogs() {
     const { generation, loggedMs } = this.#state;
-    // What the system failed to write there before the log was ended has been told to nobody yet, maybe.
+    // Of what is in a log nobody is told before all of the one before is on the disk. Also, where the system failed to write to that one, this
+    // process may not have been told yet.
     if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);
     this.#log.flush(generation);
     this.#flushedGeneration = generation;
@@ -374,104 +339,10 @@ export class Database {
     this.#live.transact(() => {
       const state = readLiveState(root);
       if (state.generation !== generation) return;
-      // Nobody is told of anything in the next one before all of this one is on the disk.
-      this.#log.flush(generation);
       const { sum, end } = state;
       this.#state = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
       writeState(root, this.#state);
     });
-  }
-
-  /**
-   * @param {ChangeReader} change
-   * @param {boolean} isTimely
-   * @returns {Outcome}
-   */
-  #swapOne(change, isTimely) {
-    const { key } = change;
-    const present = this.#records.getBinaryFast(key);
-    const version = present === undefined ? 0 : versionOf(present);
-    if (version !== change.expected) return { current: this.#row(key) };
-    if (!change.writes) return "same";
-    if (!isTimely) return "untimely";
-    // A counter for all keys, so that a version does not come back with a key that was removed.
-    const next = ++this.#state.versions;
-    const row = change.row(next);
-    this.#live.makeRoom(row.length + 2 * key.length);
-    this.#changed = true;
-    this.#records.putSync(key, row);
-    this.#entry.add(key.length, change.keyAndRow);
-    // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
-    if (version === 0) this.#ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
-    return next;
-  }
-
-  /**
-   * @param {Buffer} key
-   * @returns {Row | undefined}
-   */
-  #row(key) {
-    const row = this.#records.get(key);
-    return row === undefined ? undefined : { version: versionOf(row), text: textOf(row) };
-  }
-
-  /** @param {ListRequest} request */
-  #list({ prefix, after, limit }) {
-    const beginning = Buffer.from(prefix);
-    // No key contains a zero, so this is just behind the key.
-    const next = after === undefined ? beginning : Buffer.from(`${after}\0`);
-    const start = Buffer.compare(next, beginning) < 0 ? beginning : next;
-    const rows = [];
-    for (const { key, value } of this.#entries(
-      this.#records,
-      start.length === 0 ? { limit } : { start, limit },
-    )) {
-      if (!key.subarray(0, beginning.length).equals(beginning)) break;
-      rows.push({ key: key.toString(), text: textOf(value) });
-    }
-    return { nowMs: this.nowMs(), rows };
-  }
-
-  /** @param {number} limit */
-  #sweep(limit) {
-    const nowMs = this.nowMs();
-    const due = this.#entries(this.#ends, { limit: LOOKED_AT_ONCE });
-    let removed = 0;
-    let looked = 0;
-    for (const { key: entry } of due) {
-      if (endMsOf(entry) >= nowMs || removed === limit) break;
-      looked++;
-      const key = keyOf(entry);
-      const row = this.#records.get(key);
-      this.#live.makeRoom(entry.length);
-      this.#changed = true;
-      this.#ends.removeSync(entry);
-      if (row !== undefined && keptUntilMs(row) >= nowMs) {
-        this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
-      } else {
-        this.#records.removeSync(key);
-        this.#entry.add(key.length, key);
-        removed++;
-      }
-    }
-    return { removed, more: looked === LOOKED_AT_ONCE };
-  }
-
-  /**
-   * @param {string} socket
-   * @param {string | undefined} owner
-   */
-  #forget(socket, owner) {
-    const rows =
-      owner === undefined
-        ? this.#entries(this.#owners, {})
-        : [{ key: Buffer.from(owner), value: this.#owners.get(Buffer.from(owner)) }];
-    for (const { key, value } of rows) {
-      // Another store may have become the owner's since.
-      if (value?.toString() !== socket) continue;
-      this.#live.makeRoom(0);
-      this.#owners.removeSync(key);
-    }
   }
 
   /**
@@ -482,59 +353,11 @@ export class Database {
    */
   #align(machine) {
     const nowMs = this.nowMs();
-    for (const { value } of this.#records.getRange({})) {
+    for (const { value } of this.records.getRange({})) {
       if (keptUntilMs(value) > nowMs && hasClaimsAt(textOf(value), nowMs)) return;
     }
     this.#live.makeRoom(0);
     this.#state = { ...this.#state, ...alignedTime(this.#state, machine) };
     this.#changed = true;
-  }
-
-  /**
-   * @param {Table} table
-   * @param {import("lmdb").RangeOptions} range
-   */
-  #entries(table, range) {
-    return [...table.getRange(range)];
-  }
-}
-
-/** @returns {MachineTime} */
-function thisMachine() {
-  return { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs: Date.now() };
-}
-
-const LIVE_NAME = /^live(-[^.]*)?\.mdb(-lock)?$/;
-
-/** @param {MachineTime} machine */
-function liveName({ boot }) {
-  return boot === "" ? "live.mdb" : `live-${boot}.mdb`;
-}
-
-/**
- * Removes the files of former runs, for good: a folder that comes back to a machine which was not restarted meanwhile must not meet
- * what it was there before.
- *
- * @param {string} folder
- * @param {MachineTime} machine
- */
-function removeFormerRuns(folder, machine) {
-  const present = liveName(machine);
-  const former = readdirSync(folder).filter((name) => LIVE_NAME.test(name) && !name.startsWith(present));
-  for (const name of former) rmSync(join(folder, name), { force: true });
-  if (former.length > 0) syncFolder(folder);
-}
-
-/** @param {string} folder */
-export function syncFolder(folder) {
-  try {
-    const descriptor = openSync(folder, "r");
-    try {
-      fsyncSync(descriptor);
-    } finally {
-      closeSync(descriptor);
-    }
-  } catch {
-    // Not every system lets a folder be opened, and the one above may be somebody else's.
   }
 }
