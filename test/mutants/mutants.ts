@@ -571,6 +571,24 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
+    name: "file: the end of a log stays open to what has failed behind it",
+    file: folder,
+    find: "      this.#log.end(generation, end);\n",
+    replace: "",
+  },
+  {
+    name: "file: the end of a log is known by its place alone",
+    file: "src/stores/file/folder-state.js",
+    find: "return `${generation} ${end} ${sum}`;",
+    replace: "return `${generation} ${end}`;",
+  },
+  {
+    name: "file: what was true counts though nobody has it open",
+    file: "src/stores/file/lmdb-file.js",
+    find: "return /^\\s*\\d+ /m.test(this.root.readerList());",
+    replace: "return true;",
+  },
+  {
     name: "file: after a restart only the first of two logs counts",
     file: base,
     find: "      this.#apply(latter);\n",

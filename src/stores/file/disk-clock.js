@@ -102,7 +102,9 @@ export function readBoot() {
 function readOptional(path) {
   try {
     return readFileSync(path, "utf8");
-  } catch {
-    return "";
+  } catch (error) {
+    // Other failures say nothing about the system.
+    if (/** @type {NodeJS.ErrnoException} */ (error).code === "ENOENT") return "";
+    throw error;
   }
 }

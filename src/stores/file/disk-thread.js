@@ -6,7 +6,7 @@
  * next one. Nothing of that ever stops the thread of the application: neither a slow disk nor another process that is in the middle of a
  * transaction.
  */
-import { mkdirSync } from "node:fs";
+import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { codedError, failureOf } from "./failures.js";
@@ -15,7 +15,6 @@ import { Folder } from "./folder.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
 import { answerLetters, failing } from "./letters.js";
-import { syncFolder } from "./runs.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
@@ -144,8 +143,9 @@ async function open() {
     try {
       checkFolder(data.folder);
       const lmdb = await loadLmdb();
-      // Its transactions are over when it returns, before it is awaited.
-      const opened = await undisturbed(data.gate, () => Folder.open(lmdb, data.folder));
+      const opened = await Folder.open(lmdb, data.folder, {
+        undisturbed: (work) => undisturbed(data.gate, work),
+      });
       // The contents of new files are on the disk by now, but not their names.
       for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
       letGo = giveBack;
@@ -156,6 +156,20 @@ async function open() {
   } catch (error) {
     giveBack();
     throw error;
+  }
+}
+
+/** @param {string} folder */
+function syncFolder(folder) {
+  try {
+    const descriptor = openSync(folder, "r");
+    try {
+      fsyncSync(descriptor);
+    } finally {
+      closeSync(descriptor);
+    }
+  } catch {
+    // Not every system lets a folder be opened, and the one above may be somebody else's.
   }
 }
 

@@ -68,7 +68,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
     "The disk failed to take what was written. Whether it has it is unknown. Look at the system's log.",
   ),
   DAMAGED_LOG: failure(
-    "Its log is damaged: the disk has lost what was written to it. Stop all processes that use the folder and remove live-*.mdb from it, or restart the machine: it goes on with what the disk has.",
+    "Its log is damaged: the disk has lost what was written to it. Stop all processes that use the folder, and it goes on with what the disk has.",
   ),
   NETWORK_FOLDER: {
     code: "UNSUPPORTED",

@@ -87,8 +87,12 @@ const OLD_HEAD_AT = 16;
 /** Two pages, which every file begins with. */
 const LEAST_BYTES = 8_192;
 
-/** @param {string} file */
-function checkHead(file) {
+/**
+ * Throws where a file is not one of LMDB.
+ *
+ * @param {string} file
+ */
+export function checkHead(file) {
   const { size } = statSync(file);
   // Just being made.
   if (size === 0) return;

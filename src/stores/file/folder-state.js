@@ -117,10 +117,10 @@ export function hasClaimsAt(text, nowMs) {
 }
 
 /**
- * What no two changes of the folder have in common.
+ * What no two changes of the folder have in common, also if one of them has failed.
  *
  * @param {LiveState} state
  */
-export function momentOf({ generation, end }) {
-  return `${generation} ${end}`;
+export function momentOf({ generation, end, sum }) {
+  return `${generation} ${end} ${sum}`;
 }

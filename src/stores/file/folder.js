@@ -1,8 +1,8 @@
 /**
  * The files of a folder.
  *
- * What is true now is in a file of LMDB that all processes of this run of the machine share, and that is on no disk for certain. Its name has that of the run,
- * because after a loss of power nothing in it can be relied upon: the first process of the next run makes another one. It has four tables:
+ * What is true now is in `live.mdb`, a file of LMDB that all processes of the machine share. It is on no disk for certain, so it counts only as long
+ * as somebody has it open: whoever comes when nobody has makes it anew. It has four tables:
  *
  * - the main one: what the folder knows of itself, under one key, as JSON;
  * - `records`: a row for each key;
@@ -12,21 +12,27 @@
  * Every change goes into the log (log.js) in the same transaction, and is there for good after flush(), by whichever process. A log that
  * has become long is put into `locks.mdb` (base.js), and another one is begun.
  */
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { Base } from "./base.js";
-import { alignedTime, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
+import { alignedTime, readBoot, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
-import { checkFile } from "./folder-checks.js";
+import { STALE_BASE } from "./file-heads.js";
+import { checkFile, checkHead } from "./folder-checks.js";
 import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
 import { LmdbFile } from "./lmdb-file.js";
 import { LOG_BYTES, Log, LogEntry } from "./log.js";
 import { endKey, keptUntilMs, textOf } from "./row-format.js";
-import { liveName, removeFormerRuns, thisMachine } from "./runs.js";
 
 /**
  * @typedef {import("./lmdb-file.js").Table} Table
  * @typedef {import("./folder-state.js").LiveState} LiveState
  * @typedef {import("./disk-clock.js").MachineTime} MachineTime
+ *
+ * @typedef {object} OpenOptions
+ * @property {MachineTime} [machine]
+ * @property {number} [logBytes] How long a log becomes before it is put into `locks.mdb`.
+ * @property {<T>(work: () => T) => T} [undisturbed] Does what has transactions in it.
  */
 
 /** What an entry of `ends` says besides its key. */
@@ -45,8 +51,6 @@ export class Folder {
   #log;
   /** How long a log becomes. */
   #logBytes;
-  /** Whether the machine does not name its runs. Then the file of the present run outlives it, so it has to be on the disk itself. */
-  #isNameless;
   /** @type {Table} */
   records;
   /** @type {Table} */
@@ -80,7 +84,6 @@ export class Folder {
     this.#base = Base.of(baseFile, machine);
     this.#log = log;
     this.#logBytes = logBytes;
-    this.#isNameless = machine.boot === "";
     this.records = live.table("records");
     this.ends = live.table("ends");
     this.owners = live.table("owners");
@@ -88,36 +91,42 @@ export class Folder {
   }
 
   /**
-   * All of its transactions are over when it returns, and not only when its promise is resolved, unless it fails.
-   *
    * @param {typeof import("lmdb")} lmdb
    * @param {string} folder
-   * @param {{ machine?: MachineTime, logBytes?: number }} options How long a log becomes before it is put into `locks.mdb`.
+   * @param {OpenOptions} options
    * @returns {Promise<Folder>}
    */
-  static async open(lmdb, folder, { machine = thisMachine(), logBytes = LOG_BYTES } = {}) {
+  static async open(lmdb, folder, options = {}) {
+    const { machine = thisMachine(), logBytes = LOG_BYTES, undisturbed = (work) => work() } = options;
     /** @type {(LmdbFile | Log)[]} */
     const opened = [];
     const openFile = (/** @type {string} */ name, /** @type {boolean} */ isDurable) => {
       const path = join(folder, name);
       checkFile(folder, path);
       const file = LmdbFile.open(lmdb, path, { isDurable });
-      opened.push(file);
-      file.prepare();
+      opened.unshift(file);
       return file;
     };
     try {
-      const baseFile = openFile("locks.mdb", true);
-      const live = openFile(liveName(machine), machine.boot === "");
-      const log = new Log(folder);
-      opened.push(log);
-      log.makeRoom();
-      const opening = new Folder(live, baseFile, log, { machine, logBytes });
-      removeFormerRuns(folder, machine);
-      // Somebody may have failed to put the end of the log on the disk, and be gone.
-      opening.#fold(1);
-      opening.#flushLogs();
-      return opening;
+      removeUnreadable(join(folder, LIVE_NAME));
+      undisturbed(() => removeUnused(openFile(LIVE_NAME, false), join(folder, LIVE_NAME)));
+      await opened.shift()?.close();
+      return undisturbed(() => {
+        const baseFile = openFile("locks.mdb", true);
+        baseFile.prepare();
+        const live = openFile(LIVE_NAME, false);
+        live.transact(() => {
+          if (!live.isBlank && !live.isInUse) throw codedError(STALE_BASE, "others have left it meanwhile");
+          live.makeRoom(0);
+        });
+        const log = new Log(folder);
+        opened.unshift(log);
+        const files = new Folder(live, baseFile, log, { machine, logBytes });
+        // Somebody may have failed to put the end of the log on the disk, and be gone.
+        files.#fold(1);
+        files.#flushLogs();
+        return files;
+      });
     } catch (error) {
       for (const each of opened) await each.close();
       throw error;
@@ -179,8 +188,7 @@ export class Folder {
 
   /** Puts the log into `locks.mdb` where it has become long. Nobody waits for that. Throws where the files cannot be used further. */
   tidy() {
-    const { generation, end, foldedTo } = this.#state;
-    if ((end < this.#logBytes && foldedTo === generation) || performance.now() < this.#restUntilMs) return;
+    if (this.#state.end < this.#logBytes || performance.now() < this.#restUntilMs) return;
     this.makeRoom(this.#logBytes);
   }
 
@@ -233,7 +241,7 @@ export class Folder {
   }
 
   /**
-   * The state of the folder. In a new run of the machine, all is gathered from what the disk has.
+   * The state of the folder. Where nobody has it, all is gathered from what the disk has.
    *
    * @param {MachineTime} machine
    * @returns {LiveState}
@@ -241,11 +249,14 @@ export class Folder {
   #arrive(machine) {
     const { root } = this.#live;
     const { state, isResumed } = this.#live.transact(() => {
-      if (root.get(STATE_KEY) === undefined) this.#gather();
+      const isGathered = root.get(STATE_KEY) === undefined;
+      if (isGathered) this.#gather();
       const before = readLiveState(root);
-      const time = resumedTime(before, machine);
+      // Whoever has it open is on this machine, so it was not restarted meanwhile.
+      const time = isGathered ? resumedTime(before, machine) : before;
       const state = { ...before, ...time };
       if (time !== before) writeState(root, state);
+      this.#live.sayInUse();
       return { state, isResumed: time !== before };
     });
     if (!isResumed) return state;
@@ -255,6 +266,7 @@ export class Folder {
   }
 
   #gather() {
+    this.#log.makeRoom();
     this.#base.foldAll(this.#log);
     this.#base.read(
       (state) => {
@@ -281,7 +293,6 @@ export class Folder {
     this.#entry.add(0, bytesOf(kept));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
     this.#log.write(generation, end, bytes);
-    if (this.#isNameless) this.#log.flush(generation);
     const place = { sum, end: end + bytes.length, loggedMs: lastMs };
     this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place };
     writeState(this.#live.root, this.#state);
@@ -340,6 +351,7 @@ export class Folder {
       const state = readLiveState(root);
       if (state.generation !== generation) return;
       const { sum, end } = state;
+      this.#log.end(generation, end);
       this.#state = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
       writeState(root, this.#state);
     });
@@ -359,5 +371,39 @@ export class Folder {
     this.#live.makeRoom(0);
     this.#state = { ...this.#state, ...alignedTime(this.#state, machine) };
     this.#changed = true;
+  }
+}
+
+const LIVE_NAME = "live.mdb";
+
+/** @returns {MachineTime} */
+function thisMachine() {
+  return { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs: Date.now() };
+}
+
+/**
+ * Removes the file that says what is true now if nobody has it open. What was true is found in the log then. All of it may be wrong, so only its
+ * beginning is read.
+ *
+ * @param {LmdbFile} live
+ * @param {string} path
+ */
+function removeUnused(live, path) {
+  // Whoever has it without having said so meets it removed, and comes again.
+  live.transact(() => {
+    if (!live.isBlank && !live.isInUse) rmSync(path);
+  });
+}
+
+/**
+ * What has no beginning of LMDB is nobody's.
+ *
+ * @param {string} path
+ */
+function removeUnreadable(path) {
+  try {
+    checkHead(path);
+  } catch {
+    rmSync(path, { force: true });
   }
 }

@@ -121,6 +121,22 @@ export class LmdbFile {
     }
   }
 
+  /** In a transaction: whether nobody has written to the file so far. */
+  get isBlank() {
+    return this.#heads.commit === 0;
+  }
+
+  /** In a transaction: whether others have it open who have said so. Those that are gone do not count. */
+  get isInUse() {
+    this.root.readerCheck();
+    return /^\s*\d+ /m.test(this.root.readerList());
+  }
+
+  /** In a transaction: says that this process has it open, until it is closed. LMDB keeps a list of those who read, and forgets it when nobody has the file open. */
+  sayInUse() {
+    this.root.useReadTransaction().done();
+  }
+
   /** In a transaction: makes up for a flush that failed, whoever made it. */
   flushAnew() {
     flushAnew(this.#descriptor);

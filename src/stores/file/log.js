@@ -33,6 +33,8 @@ const GENERATION_AT = 8;
 const GENERATION_BYTES = 6;
 /** The lengths of a key and a row. */
 const CHANGE_HEAD_BYTES = 8;
+/** What no entry begins with. */
+const NO_ENTRY = Buffer.alloc(HEAD_BYTES);
 /** How much room an entry has at first. */
 const ENTRY_BYTES = 65_536;
 
@@ -99,7 +101,7 @@ export class Log {
     }
   }
 
-  /** Keeps some room in both, so that what is there can still be given back when the disk is full. */
+  /** Keeps some room in both, so that what is there can still be given back when the disk is full. While nobody writes to them. */
   makeRoom() {
     for (const descriptor of this.#descriptors) grow(descriptor, 1);
   }
@@ -119,6 +121,17 @@ export class Log {
     }
     let done = 0;
     while (done < bytes.length) done += writeSync(file, bytes, done, bytes.length - done, at + done);
+  }
+
+  /**
+   * Ends a log. An entry may be behind its last one whose transaction has failed, or was killed: what follows is in the next log, and must
+   * not be cut off by it.
+   *
+   * @param {number} generation
+   * @param {number} at
+   */
+  end(generation, at) {
+    this.write(generation, at, NO_ENTRY);
   }
 
   /**

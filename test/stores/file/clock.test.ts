@@ -118,10 +118,10 @@ describe("file: a machine that was restarted", () => {
     expect(await after.mutex("held").tryAcquire()).toBeNull();
     const next = await after.mutex("released").run(({ fence }) => fence);
     expect(next).toBeGreaterThan(released);
+    await after.close();
     const resumed = await readState(folder);
     expect(resumed.offsetMs).toBeGreaterThanOrEqual(lastMs);
     expect(resumed.boot).toBe(readBoot());
-    await after.close();
   });
 
   test("catches up with the wall clock where nobody has a claim", async () => {

@@ -20,7 +20,7 @@ import { newGate } from "../../../src/stores/file/gate.js";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
-import { changeState, changeText, textOf, withFile } from "./raw-files.ts";
+import { changeKeptState, changeState, changeText, textOf, withFile } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
 if (isRoot) skipped("file: the test of a folder without rights", "root has all of them");
@@ -132,6 +132,7 @@ describe("file: first use", () => {
     const expected = { code: "STORE_FAILURE", message: expect.stringContaining("newer version") };
     await expect(locks.mutex("other").tryAcquire()).rejects.toMatchObject(expected);
     await locks.close();
+    await changeKeptState(folder, { format: 3 });
     expect(await firstError(folder)).toMatchObject(expected);
   });
 

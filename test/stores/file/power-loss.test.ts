@@ -1,7 +1,7 @@
 /** What a machine that loses its power has afterwards, at any moment. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { fdatasyncSync, readdirSync, readFileSync, writeFileSync, writeSync } from "node:fs";
+import { fdatasyncSync, readFileSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { createLocks } from "holdfast";
@@ -16,7 +16,7 @@ import type { Answer, Letter, Post, ReadReply } from "../../../src/stores/file/p
 import { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
-import { livePath } from "./raw-files.ts";
+import { livePath, spoilLive } from "./raw-files.ts";
 import { failedFlush, type Image, ReckonedDisk, recordsOf, textsOf } from "./reckoned-disk.ts";
 
 vi.mock("node:fs", async (original) => {
@@ -141,7 +141,7 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
 
   // (1) A transaction writes its entry, and fails, or its process is killed. (2) Others go on. (3) The entry is on the disk, or a part of it.
   test("may bring about what nobody was told of, and nothing that others have gone on without", async () => {
-    const { failed, unmade } = await loseOften(9, { flushes: 0.1, writes: 0.5 });
+    const { failed, unmade } = await loseOften(9, { flushes: 0.1, writes: 0.5, folds: 0.5 });
     expect(failed).toBeGreaterThan(5);
     expect(unmade).toBeGreaterThan(0);
   });
@@ -292,40 +292,73 @@ describe("file: the log", () => {
     writeFileSync(log, bytes);
     expect(() => files.mend()).toThrow(/log \d+, 0 of \d+ bytes are whole/);
     await files.close();
-    await expect(Folder.open(lmdb, folder)).rejects.toMatchObject({ code: "DAMAGED_LOG" });
-    const locks = createLocks(fileStore(folder));
-    await expect(locks.mutex("a").tryAcquire()).rejects.toMatchObject({
-      code: "STORE_FAILURE",
-      message: expect.stringContaining("remove live-*.mdb"),
-    });
-    await locks.close();
+    // What the disk has is gone on with when nobody relies on more.
+    expect(recordsOf(await openFolder(folder), ["a"])).toEqual([undefined]);
+  });
+});
+
+describe("file: what is true now", () => {
+  const texts = (files: Folder) => recordsOf(files, KEYS).map((row) => row?.text);
+  const hold = (files: Folder, key: string) =>
+    answerLetters(files, [letter(1, [{ key, text: "held" }])], () => {});
+
+  // A disk that is taken away and comes back, while the machine goes on.
+  test("does not count when nobody has it open, however good it looks", async () => {
+    const folder = testFolder();
+    const first = await Folder.open(lmdb, folder);
+    hold(first, "a");
+    await first.close();
+    const old = readFileSync(livePath(folder));
+    const second = await Folder.open(lmdb, folder);
+    hold(second, "b");
+    await second.close();
+    writeFileSync(livePath(folder), old);
+    const third = await openFolder(folder);
+    expect(texts(third).slice(0, 2)).toEqual(["held", "held"]);
   });
 
-  test("of a machine that does not name its runs is on the disk before anybody sees it", async () => {
+  test("is not read where it is damaged", async () => {
     const folder = testFolder();
-    const nameless = { machine: { boot: "", monotonicMs: 0, wallMs: Date.now() } };
-    const files = await Folder.open(lmdb, folder, nameless);
-    vi.mocked(fdatasyncSync).mockClear();
-    let during = 0;
-    answerLetters(files, [letter(1, [{ key: "a", text: "given back" }], 0)], () => {
-      during = flushes();
-    });
-    expect(during).toBe(1);
-    expect(livePath(folder)).toBe(join(folder, "live.mdb"));
-    await files.close();
-    const again = await openFolder(folder, nameless);
-    expect(recordsOf(again, ["a"])[0]?.text).toBe("given back");
+    for (const spoil of [
+      () => spoilLive(folder),
+      () => writeFileSync(livePath(folder), "half of a page"),
+      () => writeFileSync(livePath(folder), ""),
+      () => rmSync(livePath(folder)),
+    ]) {
+      const files = await Folder.open(lmdb, folder);
+      if (texts(files)[0] === undefined) hold(files, "a");
+      expect(texts(files)[0]).toBe("held");
+      await files.close();
+      spoil();
+    }
+    expect(texts(await openFolder(folder))[0]).toBe("held");
   });
 
-  test("a file of another run is removed, whatever it has", async () => {
+  test("is noticed to be removed, also by those who have it open", async () => {
     const folder = testFolder();
-    await (await Folder.open(lmdb, folder)).close();
-    writeFileSync(join(folder, "live-another.mdb"), "anything");
-    writeFileSync(join(folder, "live-another.mdb-lock"), "anything");
-    writeFileSync(join(folder, "lively.txt"), "mine");
-    await openFolder(folder);
-    expect(readdirSync(folder).filter((name) => name.includes("another"))).toEqual([]);
-    expect(readdirSync(folder)).toContain("lively.txt");
+    const files = await openFolder(folder);
+    hold(files, "a");
+    rmSync(livePath(folder));
+    expect(() => texts(files)).toThrow(expect.objectContaining({ code: "STALE_BASE" }));
+  });
+
+  // (1) The transaction of a grant fails when its entry is in the log. (2) The failure is told, with a flush. (3) The grant is asked for again: an
+  // entry of the same length in the same place.
+  test("is flushed also where a transaction before has failed", async () => {
+    const folder = testFolder();
+    const files = await openFolder(folder);
+    for (let round = 0; round < 30; round++) {
+      vi.mocked(writeSync).mockImplementationOnce(() => {
+        throw Object.assign(new Error("EIO: i/o error, write"), { code: "EIO" });
+      });
+      const asked = [letter(round, [{ key: `key:${round}`, text: "held" }])];
+      const failures: unknown[] = [];
+      answerLetters(files, asked, ([answer]) => failures.push(answer?.failure?.code));
+      const before = flushes();
+      answerLetters(files, asked, ([answer]) => failures.push(answer?.failure?.code));
+      expect(failures).toEqual(["EIO", undefined]);
+      expect(flushes()).toBe(before + 1);
+    }
   });
 });
 

@@ -1,5 +1,5 @@
 /** The files of a folder as LMDB has them, for tests that look at them or spoil them. */
-import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { Folder } from "../../../src/stores/file/folder.js";
@@ -19,26 +19,30 @@ export async function withFile<T>(
   }
 }
 
-/** The file that says what is true now. */
+/** The file that says what is true now, while somebody has it open. */
 export function livePath(folder: string): string {
-  const name = readdirSync(folder).find((each) => each.startsWith("live") && each.endsWith(".mdb"));
-  if (name === undefined) throw new Error(`There is no file of a run in ${folder}.`);
-  return join(folder, name);
+  return join(folder, "live.mdb");
 }
 
 const withLive: typeof withFile = (folder, work) => withFile(livePath(folder), work);
 
-/**
- * As a machine leaves a folder that was switched off: what was true in its run is of no use, and the time is that of another run.
- * Nobody may have it open.
- */
-export async function restartMachine(folder: string, changes: Partial<FolderState>): Promise<void> {
-  // Puts the log into locks.mdb.
+/** Works on what is found when nobody has the folder open. */
+async function withBase<T>(folder: string, work: Parameters<typeof withFile<T>>[1]): Promise<T> {
+  // Puts the log into it.
   await (await Folder.open(lmdb, folder)).close();
-  const live = livePath(folder);
-  for (const path of [live, `${live}-lock`]) rmSync(path);
-  writeFileSync(join(folder, "live-another.mdb"), "half of a page");
-  await withFile(join(folder, "locks.mdb"), (root) => changeStateIn(root, { boot: "another", ...changes }));
+  return withFile(join(folder, "locks.mdb"), work);
+}
+
+/** As a machine leaves a folder that was switched off: its time is that of another run. Nobody may have it open. */
+export async function restartMachine(folder: string, changes: Partial<FolderState>): Promise<void> {
+  await withBase(folder, (root) => changeStateIn(root, { boot: "another", ...changes }));
+  spoilLive(folder);
+}
+
+/** As a file is that was not written in order: it begins well, and the rest is of no use. */
+export function spoilLive(folder: string): void {
+  const file = readFileSync(livePath(folder));
+  writeFileSync(livePath(folder), file.fill(0xff, 2 * 4_096));
 }
 
 /** What a folder knows of itself. */
@@ -54,11 +58,17 @@ export interface FolderState {
 const STATE_KEY = Buffer.from("holdfast");
 
 export function readState(folder: string): Promise<FolderState> {
-  return withLive(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
+  return withBase(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
 }
 
+/** Of a folder that somebody has open. */
 export async function changeState(folder: string, changes: Partial<FolderState>): Promise<void> {
   await withLive(folder, (root) => changeStateIn(root, changes));
+}
+
+/** Of a folder that nobody has open. */
+export async function changeKeptState(folder: string, changes: Partial<FolderState>): Promise<void> {
+  await withBase(folder, (root) => changeStateIn(root, changes));
 }
 
 function changeStateIn(root: lmdb.RootDatabase<Buffer, Buffer>, changes: Partial<FolderState>): void {
@@ -71,7 +81,7 @@ const TEXT_FROM = 17;
 
 /** Puts another text into a row, behind what stands before it. */
 export async function changeText(folder: string, key: string, text: string): Promise<void> {
-  await withLive(folder, (root) => {
+  await withBase(folder, (root) => {
     const records = root.openDB<Buffer, Buffer>("records", tables);
     const row = records.get(Buffer.from(key)) as Buffer;
     records.putSync(Buffer.from(key), Buffer.concat([row.subarray(0, TEXT_FROM), Buffer.from(text)]));
@@ -79,7 +89,7 @@ export async function changeText(folder: string, key: string, text: string): Pro
 }
 
 export function textOf(folder: string, key: string): Promise<string | undefined> {
-  return withLive(folder, (root) => {
+  return withBase(folder, (root) => {
     const row = root.openDB<Buffer, Buffer>("records", tables).get(Buffer.from(key));
     return row?.subarray(TEXT_FROM).toString();
   });

@@ -4,7 +4,7 @@
  *
  * Whoever uses this has `fdatasyncSync` and `writeSync` of `node:fs` mocked.
  */
-import { fdatasyncSync, fstatSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from "node:fs";
+import { cpSync, fdatasyncSync, fstatSync, readFileSync, statSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { expect, vi } from "vitest";
@@ -14,7 +14,7 @@ import { answer } from "../../../src/stores/file/requests.js";
 import type { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
-import { livePath } from "./raw-files.ts";
+import { livePath, spoilLive } from "./raw-files.ts";
 
 const SECTOR_BYTES = 512;
 const LOGS = ["log-0", "log-1"] as const;
@@ -130,7 +130,8 @@ export class ReckonedDisk {
     const folder = testFolder();
     writeFileSync(join(folder, "locks.mdb"), base);
     for (const [index, log] of logs.entries()) writeFileSync(join(folder, LOGS[index] as string), log);
-    writeFileSync(join(folder, "live-before.mdb"), "what nobody can rely on");
+    cpSync(livePath(this.#options.folder), livePath(folder));
+    spoilLive(folder);
     const found = await Folder.open(lmdb, folder);
     const records = recordsOf(found, keys);
     const next = keys.map((key, index) => ({ key, text: "later", expected: records[index]?.version ?? 0 }));
@@ -138,7 +139,7 @@ export class ReckonedDisk {
     expect(outcomes.every((outcome) => typeof outcome === "number")).toBe(true);
     await found.close();
     // And if it is lost once more.
-    rmSync(livePath(folder));
+    spoilLive(folder);
     const again = await Folder.open(lmdb, folder);
     expect(recordsOf(again, keys).map((row) => row?.text)).toEqual(keys.map(() => "later"));
     await again.close();
