@@ -1,7 +1,7 @@
 /** What a machine that loses its power has afterwards, at any moment. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { fdatasyncSync, readFileSync, rmSync, writeFileSync, writeSync } from "node:fs";
+import { cpSync, fdatasyncSync, readFileSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { createLocks } from "holdfast";
@@ -12,6 +12,7 @@ import { Base } from "../../../src/stores/file/base.js";
 import { Folder } from "../../../src/stores/file/folder.js";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
+import { LmdbFile } from "../../../src/stores/file/lmdb-file.js";
 import type { Answer, Letter, Post, ReadReply } from "../../../src/stores/file/protocol.ts";
 import { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
@@ -342,23 +343,50 @@ describe("file: what is true now", () => {
     expect(() => texts(files)).toThrow(expect.objectContaining({ code: "STALE_BASE" }));
   });
 
-  // (1) The transaction of a grant fails when its entry is in the log. (2) The failure is told, with a flush. (3) The grant is asked for again: an
-  // entry of the same length in the same place.
-  test("is flushed also where a transaction before has failed", async () => {
-    const folder = testFolder();
-    const files = await openFolder(folder);
-    for (let round = 0; round < 30; round++) {
-      vi.mocked(writeSync).mockImplementationOnce(() => {
-        throw Object.assign(new Error("EIO: i/o error, write"), { code: "EIO" });
+  /** The next transaction does all that it should, and its commit fails. */
+  const failCommit = () => {
+    const { transact } = LmdbFile.prototype;
+    vi.spyOn(LmdbFile.prototype, "transact").mockImplementationOnce(function (this: LmdbFile, work) {
+      return transact.call(this, () => {
+        work();
+        throw Object.assign(new Error("EIO: i/o error"), { code: "EIO" });
       });
+    });
+  };
+
+  // (1) The commit of a grant fails. (2) The failure is told, with a flush. (3) The grant is asked for again: an entry of the same length in the
+  // same place.
+  test("is flushed also where a commit before has failed", async () => {
+    const files = await openFolder();
+    for (let round = 0; round < 30; round++) {
       const asked = [letter(round, [{ key: `key:${round}`, text: "held" }])];
       const failures: unknown[] = [];
+      failCommit();
       answerLetters(files, asked, ([answer]) => failures.push(answer?.failure?.code));
       const before = flushes();
       answerLetters(files, asked, ([answer]) => failures.push(answer?.failure?.code));
       expect(failures).toEqual(["EIO", undefined]);
       expect(flushes()).toBe(before + 1);
     }
+  });
+
+  // (1) A commit fails, and its entry is on the disk. (2) The log is ended before it, and its process is killed. (3) A grant is confirmed, in the
+  // next log. (4) The power is lost: the first log ends with what has failed, and the next one follows upon what came before that.
+  test("is found behind what has failed at the end of a log", async () => {
+    const folder = testFolder();
+    const files = await openFolder(folder);
+    hold(files, "a");
+    failCommit();
+    hold(files, "b");
+    vi.spyOn(Base.prototype, "fold").mockImplementationOnce(() => {
+      throw new Error("It was killed.");
+    });
+    expect(() => files.makeRoom()).toThrow("killed");
+    hold(files, "c");
+    const copy = testFolder();
+    cpSync(folder, copy, { recursive: true });
+    spoilLive(copy);
+    expect(texts(await openFolder(copy)).slice(0, 3)).toEqual(["held", undefined, "held"]);
   });
 });
 
