@@ -364,6 +364,18 @@ export const mutants: readonly Mutant[] = [
     replace: "[...this.pending, ...operations]",
   },
   {
+    name: "cas: who never meets others leaves no room for newcomers, whoever waits",
+    file: "src/stores/cas/lane.ts",
+    find: "known.record.queue.length === 0 && nowMs - this.#metAtMs >= MET_MS",
+    replace: "nowMs - this.#metAtMs >= MET_MS",
+  },
+  {
+    name: "cas: only who wins leaves room for newcomers",
+    file: flights,
+    find: "if (!passenger.isGuess) passenger.lane.seen(",
+    replace: 'if (result?.state === "swapped") passenger.lane.seen(',
+  },
+  {
     name: "cas: a clock that contradicts what it said before is not believed",
     file: "src/stores/cas/server-time.ts",
     find: "return next.sentMs < known.sentMs;",
