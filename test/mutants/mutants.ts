@@ -370,10 +370,10 @@ export const mutants: readonly Mutant[] = [
     replace: "nowMs - this.#metAtMs >= MET_MS",
   },
   {
-    name: "cas: only who wins leaves room for newcomers",
-    file: flights,
-    find: "if (!passenger.isGuess) passenger.lane.seen(",
-    replace: 'if (result?.state === "swapped") passenger.lane.seen(',
+    name: "cas: no more room is left for newcomers than those inside would need",
+    file: "src/stores/cas/lane.ts",
+    find: "dueMs % RUN_MS === 0 ? Math.max(REST_MS, roundTripsMs) : roundTripsMs",
+    replace: "roundTripsMs",
   },
   {
     name: "cas: a clock that contradicts what it said before is not believed",
