@@ -367,6 +367,18 @@ export const mutants: readonly Mutant[] = [
     replace: "[...this.pending, ...operations]",
   },
   {
+    name: "cas: who never meets others leaves no room for newcomers, whoever waits",
+    file: "src/stores/cas/lane.ts",
+    find: "known.record.queue.length === 0 && nowMs - this.#metAtMs >= MET_MS",
+    replace: "nowMs - this.#metAtMs >= MET_MS",
+  },
+  {
+    name: "cas: no more room is left for newcomers than those inside would need",
+    file: "src/stores/cas/lane.ts",
+    find: "dueMs % RUN_MS === 0 ? Math.max(REST_MS, roundTripsMs) : roundTripsMs",
+    replace: "roundTripsMs",
+  },
+  {
     name: "cas: a clock that contradicts what it said before is not believed",
     file: "src/stores/cas/server-time.ts",
     find: "return next.sentMs < known.sentMs;",
