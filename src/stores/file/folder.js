@@ -37,6 +37,8 @@ import { endKey, keptUntilMs, textOf } from "./row-format.js";
 
 /** What an entry of `ends` says besides its key. */
 export const NOTHING = Buffer.from([0]);
+/** What the key of an owner begins with in the log, and in `locks.mdb`. */
+const OWNER_MARK = Buffer.from([0]);
 /** How long to leave a log alone that could not be put into `locks.mdb`. */
 const REST_MS = 1_000;
 
@@ -236,6 +238,16 @@ export class Folder {
     this.#entry.add(keyBytes, keyAndRow);
   }
 
+  /**
+   * An owner has another socket since the present transaction. It is logged like a record: no key of those begins with a zero.
+   *
+   * @param {Buffer} owner
+   * @param {Buffer} socket Empty: it has none.
+   */
+  noteOwner(owner, socket) {
+    this.note(OWNER_MARK.length + owner.length, Buffer.concat([OWNER_MARK, owner, socket]));
+  }
+
   async close() {
     for (const file of this.#files) await file.close();
   }
@@ -278,6 +290,10 @@ export class Folder {
       },
       (key, row) => {
         this.#live.makeRoom(row.length + 2 * key.length);
+        if (key[0] === OWNER_MARK[0]) {
+          this.owners.putSync(key.subarray(OWNER_MARK.length), row);
+          return;
+        }
         this.records.putSync(key, row);
         this.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
       },

@@ -34,8 +34,7 @@ export function answer(folder, request) {
     case "sweep":
       return sweep(folder, request.limit);
     case "register":
-      folder.expect(request.owner.length + request.socket.length);
-      folder.owners.putSync(Buffer.from(request.owner), Buffer.from(request.socket));
+      register(folder, Buffer.from(request.owner), Buffer.from(request.socket));
       return undefined;
     case "forget":
       forget(folder, request.socket, request.owner);
@@ -150,6 +149,17 @@ function sweep(folder, limit) {
 
 /**
  * @param {Folder} folder
+ * @param {Buffer} owner
+ * @param {Buffer} socket
+ */
+function register(folder, owner, socket) {
+  folder.expect(owner.length + socket.length);
+  folder.owners.putSync(owner, socket);
+  folder.noteOwner(owner, socket);
+}
+
+/**
+ * @param {Folder} folder
  * @param {string} socket
  * @param {string | undefined} owner
  */
@@ -163,6 +173,7 @@ function forget(folder, socket, owner) {
     if (value?.toString() !== socket) continue;
     folder.expect(0);
     folder.owners.removeSync(key);
+    folder.noteOwner(key, Buffer.alloc(0));
   }
 }
 

@@ -97,8 +97,7 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   for await (const { key, heldCount } of locks.list({ prefix: "noise:" })) {
     if (heldCount > 1) faults.push(`${key} is held ${heldCount} times`);
   }
-  const present = await recordsIn(data);
-  await locks.close();
+  const present = await recordsIn(data, () => locks.close());
   // Nobody has it open, so all has to be found in the log and what it was put into.
   if (!isDeepStrictEqual(await recordsIn(data), present))
     faults.push("what is on the disk is something else");
@@ -109,9 +108,12 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   return { kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
 }
 
-async function recordsIn(data: string): Promise<unknown> {
+/** All records, after something else has been done while the folder was open. */
+async function recordsIn(data: string, before = async () => {}): Promise<unknown> {
   const driver = fileDriver(data);
   try {
+    await driver.read([]);
+    await before();
     return (await driver.list("", undefined, 100_000)).records;
   } finally {
     await driver.close?.();
