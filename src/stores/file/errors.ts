@@ -58,6 +58,9 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   NEWER_FORMAT: failure(
     "It was written by a newer version of Holdfast. Update Holdfast, or choose another folder.",
   ),
+  OLDER_FORMAT: failure(
+    "It was written by a version of Holdfast from before the first release. Remove the folder while nobody uses it, or choose another one.",
+  ),
   STALE_BASE: unavailable(
     "Others opened its files in the same moment, several times in a row. Nothing was changed. Try again.",
   ),

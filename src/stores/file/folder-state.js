@@ -60,6 +60,7 @@ function readAny(root) {
   const state = parse(text);
   const { format, versions, generation, sum, boot, offsetMs, lastMs, lastMonotonicMs } = state;
   if (Number.isInteger(format) && format > FORMAT) throw codedError("NEWER_FORMAT", `format ${format}`);
+  if (Number.isInteger(format) && format < FORMAT) throw codedError("OLDER_FORMAT", `format ${format}`);
   const numbers = [versions, generation, sum, offsetMs, lastMs, lastMonotonicMs];
   if (format !== FORMAT || typeof boot !== "string" || !areNumbers(...numbers)) throw unreadable();
   return state;

@@ -136,6 +136,18 @@ describe("file: first use", () => {
     expect(await firstError(folder)).toMatchObject(expected);
   });
 
+  test("a folder of an older version is told", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("key").run(() => {});
+    await locks.close();
+    await changeKeptState(folder, { format: 1 });
+    expect(await firstError(folder)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("before the first release"),
+    });
+  });
+
   describe("records", () => {
     const folder = newFolder();
     afterAll(() => rmSync(folder, { recursive: true, force: true }));
