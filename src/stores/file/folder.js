@@ -12,14 +12,14 @@
  * Every change goes into the log (log.js) in the same transaction, and is there for good after flush(), by whichever process. A log that
  * has become long is put into `locks.mdb` (base.js), and another one is begun.
  */
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { Base } from "./base.js";
-import { alignedTime, readBoot, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
+import { alignedTime, readMonotonicMs, resumedTime, thisMachine, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
-import { checkFile, checkHead } from "./folder-checks.js";
+import { checkFile } from "./folder-checks.js";
 import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
+import { LIVE_NAME, removeUnreadable, removeUnused } from "./live-file.js";
 import { LmdbFile } from "./lmdb-file.js";
 import { LOG_BYTES, Log, LogEntry } from "./log.js";
 import { endKey, keptUntilMs, textOf } from "./row-format.js";
@@ -387,39 +387,5 @@ export class Folder {
     this.#live.makeRoom(0);
     this.#state = { ...this.#state, ...alignedTime(this.#state, machine) };
     this.#changed = true;
-  }
-}
-
-const LIVE_NAME = "live.mdb";
-
-/** @returns {MachineTime} */
-function thisMachine() {
-  return { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs: Date.now() };
-}
-
-/**
- * Removes the file that says what is true now if nobody has it open. What was true is found in the log then. All of it may be wrong, so only its
- * beginning is read.
- *
- * @param {LmdbFile} live
- * @param {string} path
- */
-function removeUnused(live, path) {
-  // Whoever has it without having said so meets it removed, and comes again.
-  live.transact(() => {
-    if (!live.isBlank && !live.isInUse) rmSync(path);
-  });
-}
-
-/**
- * What has no beginning of LMDB is nobody's.
- *
- * @param {string} path
- */
-function removeUnreadable(path) {
-  try {
-    checkHead(path);
-  } catch {
-    rmSync(path, { force: true });
   }
 }
