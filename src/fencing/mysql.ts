@@ -8,8 +8,10 @@
  * - N's guard ran, and N has not committed. O's guard waits for the row. After N's commit it finds 6, at every isolation level:
  *   STALE_FENCE. If N rolls back, O finds what was there before and is let through.
  * - O's guard ran first. N waits for O's end, and comes after it.
- * - O's snapshot is older than N's commit. The mark is not read from the snapshot: STALE_FENCE. With
- *   innodb_snapshot_isolation, the default from MariaDB 11.6 on, it is error 1020: run the transaction again.
+ * - O's snapshot is older than N's commit. The mark is not read from the snapshot: STALE_FENCE.
+ * - With innodb_snapshot_isolation, the default from MariaDB 11.6 on, who comes upon a mark that is newer than its snapshot gets
+ *   error 1020 instead: run the transaction again. At REPEATABLE READ that is who has read something before its guard; at
+ *   SERIALIZABLE it is also who has waited for another one's commit.
  * - Neither finds a row. To look first and insert then would lock the gap for both, and each would wait for the other (1213). The
  *   insert comes first: the second waits for the first's row and then raises it. If the first rolls back while several wait,
  *   the server may still see a circle and break it with 1213; that transaction is rolled back, and may be run again.

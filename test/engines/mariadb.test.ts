@@ -20,7 +20,7 @@ describe.skipIf(!canRunMariadb())("MariaDB", () => {
     expect(await ask(server.url, "select value from kept")).toEqual([{ value: 1 }]);
     await server.stop();
     expect([isRunning(server.process.pid!), existsSync(server.folder)]).toEqual([false, false]);
-  });
+  }, 120_000);
 });
 
 async function ask(url: string, sql: string): Promise<unknown> {

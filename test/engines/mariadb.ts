@@ -42,8 +42,9 @@ export async function startMariadb(settings: readonly string[] = []): Promise<Ma
       `--init-file=${join(folder, "init.sql")}`,
       // A killed process loses nothing with 2, only a power cut does.
       "--innodb-flush-log-at-trx-commit=2",
-      // The second protocol of MySQL would want a port of its own.
-      ...(isMysql() ? ["--mysqlx=OFF"] : []),
+      // The second protocol of MySQL would want a port of its own. As distributions build it, it also wants a folder for
+      // files that statements read and write, which only their packages make.
+      ...(isMysql() ? ["--mysqlx=OFF", "--secure-file-priv=NULL"] : []),
       ...settings,
     ],
     async isReady({ port, pid, folder }) {
@@ -70,7 +71,8 @@ const firstStatements = [
   "",
 ].join("\n");
 
-function isMysql(): boolean {
+/** Whether a MySQL was named, which lacks what MariaDB alone has. */
+export function isMysql(): boolean {
   return process.env["MYSQL_SERVER"] !== undefined;
 }
 

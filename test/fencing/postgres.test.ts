@@ -56,9 +56,9 @@ describe.skipIf(!canRunPostgres())("postgres: fenced transactions", () => {
     migrate: (options) => migratePostgresFence(pool, options),
     migration: "migratePostgresFence",
     levels: [
-      { name: "read committed", undone: false },
-      { name: "repeatable read", undone: true },
-      { name: "serializable", undone: true },
+      { name: "read committed", undone: "none" },
+      { name: "repeatable read", undone: "all" },
+      { name: "serializable", undone: "all" },
     ],
     modelLevels: ["read committed", "serializable"],
     looksAt: "holdfast_fence",

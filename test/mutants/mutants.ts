@@ -19,6 +19,9 @@ const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
 const letters = "src/stores/file/letters.js";
+const folder = "src/stores/file/folder.js";
+const base = "src/stores/file/base.js";
+const log = "src/stores/file/log.js";
 const standby = "src/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
@@ -364,6 +367,18 @@ export const mutants: readonly Mutant[] = [
     replace: "[...this.pending, ...operations]",
   },
   {
+    name: "cas: who never meets others leaves no room for newcomers, whoever waits",
+    file: "src/stores/cas/lane.ts",
+    find: "known.record.queue.length === 0 && nowMs - this.#metAtMs >= MET_MS",
+    replace: "nowMs - this.#metAtMs >= MET_MS",
+  },
+  {
+    name: "cas: no more room is left for newcomers than those inside would need",
+    file: "src/stores/cas/lane.ts",
+    find: "dueMs % RUN_MS === 0 ? Math.max(REST_MS, roundTripsMs) : roundTripsMs",
+    replace: "roundTripsMs",
+  },
+  {
     name: "cas: a clock that contradicts what it said before is not believed",
     file: "src/stores/cas/server-time.ts",
     find: "return next.sentMs < known.sentMs;",
@@ -516,7 +531,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "file: nothing is flushed before it is answered",
     file: letters,
-    find: "      database.flush();\n",
+    find: "      folder.flush();\n",
     replace: "",
   },
   {
@@ -528,7 +543,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "file: a release does not wait, however far its lease's end is from the time on the disk",
     file: letters,
-    find: "forgettableFromMs <= database.keptMs",
+    find: "forgettableFromMs <= folder.keptMs",
     replace: "forgettableFromMs < Number.POSITIVE_INFINITY",
   },
   {
@@ -539,7 +554,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: what another process has committed is taken to be on the disk",
-    file: "src/stores/file/database.js",
+    file: folder,
     find: "return this.#flushed === momentOf(this.#state);",
     replace: 'return this.#flushed !== "";',
   },
@@ -551,9 +566,63 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "file: a flush that failed is simply made again",
-    file: "src/stores/file/file-heads.js",
-    find: "  writeSync(descriptor, heads, 0, bytes, 0);\n",
+    file: folder,
+    find: "      this.#fold(1);\n      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
+    replace: "      this.#flushLogs();\n    } catch (error) {\n      throw codedError",
+  },
+  {
+    name: "file: a log that was ended is never put into locks.mdb",
+    file: folder,
+    find: "    this.#base.fold(this.#log, generation - 1, { end: formerEnd, sum: formerSum });\n",
     replace: "",
+  },
+  {
+    name: "file: a log that others have ended is not asked for failures",
+    file: folder,
+    find: "    if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);\n",
+    replace: "",
+  },
+  {
+    name: "file: the end of a log stays open to what has failed behind it",
+    file: folder,
+    find: "      this.#log.end(generation, end);\n",
+    replace: "",
+  },
+  {
+    name: "file: the end of a log is known by its place alone",
+    file: "src/stores/file/folder-state.js",
+    find: " ${sum}`;",
+    replace: "`;",
+  },
+  {
+    name: "file: what was true counts though nobody has it open",
+    file: "src/stores/file/lmdb-file.js",
+    find: "return /^\\s*\\d+ /m.test(this.root.readerList());",
+    replace: "return true;",
+  },
+  {
+    name: "file: after a restart only the first of two logs counts",
+    file: base,
+    find: "      this.#apply(latter);\n",
+    replace: "",
+  },
+  {
+    name: "file: a log that is not whole is put into locks.mdb",
+    file: base,
+    find: "contents.end !== last.end || contents.sum !== last.sum",
+    replace: "false",
+  },
+  {
+    name: "file: what a file had before counts for the log",
+    file: log,
+    find: "      if (bytes.readUInt32LE(at + SUM_AT) !== sum) return contents;\n",
+    replace: "",
+  },
+  {
+    name: "file: an entry does not say which one it follows",
+    file: log,
+    find: "const sum = crc32(bytes.subarray(SUMMED_AT), sumBefore);",
+    replace: "const sum = crc32(bytes.subarray(SUMMED_AT), 0);",
   },
   {
     name: "file: a commit that would undo another is made",
@@ -562,15 +631,9 @@ export const mutants: readonly Mutant[] = [
     replace: "next === 0",
   },
   {
-    name: "file: a commit that failed is simply made again",
-    file: letters,
-    find: "    database.mend();\n",
-    replace: "",
-  },
-  {
     name: "file: what nobody waits for is never flushed",
     file: "src/stores/file/disk-thread.js",
-    find: "  if (database?.isFlushed === false) flushSoon();\n",
+    find: "  if (folder?.isFlushed === false) flushSoon();\n",
     replace: "",
   },
 ];

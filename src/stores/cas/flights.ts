@@ -260,7 +260,8 @@ export class Flights {
   #arrive(passengers: readonly Passenger[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
     const { time, clock, driver } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = driver.keepers === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
+    const serverMs = driver.keepers === undefined ? reply.nowMs : undefined;
+    const lateMs = serverMs === undefined ? 0 : lateness(bounds.highMs, serverMs);
     // The server has contradicted what the samples say.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
@@ -270,6 +271,8 @@ export class Flights {
       const result = reply.results[index++];
       passenger.lane.land();
       this.#conclude(passenger, result, lateMs, sentMs, nowMs);
+      // Whoever has just come need not leave room for those who have just come.
+      if (!passenger.isGuess) passenger.lane.seen(nowMs, nowMs - sentMs, serverMs);
       if (result?.state === "swapped" && passenger.combined.change.idle) leavesIdle = true;
     }
     if (leavesIdle) this.#options.onIdle();

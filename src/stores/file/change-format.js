@@ -138,6 +138,11 @@ export class ChangeReader {
     return this.#bytes.subarray(at, this.#end);
   }
 
+  /** The key and the row behind it. */
+  get keyAndRow() {
+    return this.#bytes.subarray(this.#at, this.#end);
+  }
+
   /** @param {number} field */
   #number(field) {
     return /** @type {number} */ (this.#numbers[this.#base + field]);

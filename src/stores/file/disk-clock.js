@@ -90,6 +90,11 @@ export function namespaceOffset(text) {
   return Number(seconds) * 1e3 + Number(nanoseconds) / 1e6;
 }
 
+/** @returns {MachineTime} */
+export function thisMachine() {
+  return { boot: readBoot(), monotonicMs: readMonotonicMs(), wallMs: Date.now() };
+}
+
 /** Names the present run of the kernel. Empty where the system does not say. */
 export function readBoot() {
   return readOptional("/proc/sys/kernel/random/boot_id").trim();
@@ -102,7 +107,9 @@ export function readBoot() {
 function readOptional(path) {
   try {
     return readFileSync(path, "utf8");
-  } catch {
-    return "";
+  } catch (error) {
+    // Other failures say nothing about the system.
+    if (/** @type {NodeJS.ErrnoException} */ (error).code === "ENOENT") return "";
+    throw error;
   }
 }

@@ -7,11 +7,11 @@
  * transaction.
  */
 import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { Database } from "./database.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
+import { Folder } from "./folder.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
 import { answerLetters, failing } from "./letters.js";
@@ -38,8 +38,8 @@ const MAX_ATTEMPTS = 5;
 /** How long to wait until another thread or process has opened or closed the file. */
 const OPEN_MS = 3_000;
 
-/** @type {Database | undefined} */
-let database;
+/** @type {Folder | undefined} */
+let folder;
 /** Lets others of this process open the file. */
 let letGo = () => {};
 
@@ -82,10 +82,11 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
   if (letters.length === 0) return;
   try {
     if (isInDoubt) await close();
-    database ??= await open();
-    const present = database;
+    folder ??= await open();
+    const present = folder;
     if (!undisturbed(data.gate, () => answerLetters(present, letters, post))) await close();
-    if (database?.isFlushed === false) flushSoon();
+    tidy();
+    if (folder?.isFlushed === false) flushSoon();
   } catch (error) {
     const failure = failureOf(error);
     await close();
@@ -97,7 +98,7 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
 /** @param {readonly Answer[]} answers */
 function post(answers) {
   /** @type {Post} */
-  const post = { answers, diskMs: database?.diskMs ?? 0 };
+  const post = { answers, diskMs: folder?.diskMs ?? 0 };
   port.postMessage(post);
 }
 
@@ -110,8 +111,21 @@ function flushSoon() {
 }
 
 function flush() {
+  unwaited(() => folder?.flush());
+}
+
+function tidy() {
+  unwaited(() => folder?.tidy());
+}
+
+/**
+ * For what nobody waits for: whether it could be done is told to whoever asks next.
+ *
+ * @param {() => void} work
+ */
+function unwaited(work) {
   try {
-    undisturbed(data.gate, () => database?.flush());
+    undisturbed(data.gate, work);
   } catch {
     isInDoubt = true;
   }
@@ -119,7 +133,6 @@ function flush() {
 
 async function open() {
   mkdirSync(data.folder, { recursive: true });
-  const file = join(data.folder, "locks.mdb");
   const name = nameOfFolder(data.folder);
   // For as long as the file is open, and while it is being opened.
   const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
@@ -128,11 +141,12 @@ async function open() {
     const nextPlease = await takeName(`${name}-opening`, OPEN_MS);
     if (nextPlease === undefined) throw codedError("EBUSY", "another process does not finish opening it");
     try {
-      checkFolder(data.folder, file);
+      checkFolder(data.folder);
       const lmdb = await loadLmdb();
-      // Its transactions are over when it returns. The time is the present one: the thread may be old, and the folder new.
-      const opened = await undisturbed(data.gate, () => Database.open(lmdb, file, Date.now()));
-      // LMDB puts the contents of a new file on the disk, but not its name.
+      const opened = await Folder.open(lmdb, data.folder, {
+        undisturbed: (work) => undisturbed(data.gate, work),
+      });
+      // The contents of new files are on the disk by now, but not their names.
       for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
       letGo = giveBack;
       return opened;
@@ -172,8 +186,8 @@ async function close() {
   flushing = undefined;
   flush();
   isInDoubt = false;
-  const closing = database;
-  database = undefined;
+  const closing = folder;
+  folder = undefined;
   await closing?.close();
   letGo();
   letGo = () => {};

@@ -58,6 +58,9 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   NEWER_FORMAT: failure(
     "It was written by a newer version of Holdfast. Update Holdfast, or choose another folder.",
   ),
+  OLDER_FORMAT: failure(
+    "It was written by a version of Holdfast from before the first release. Remove the folder while nobody uses it, or choose another one.",
+  ),
   STALE_BASE: unavailable(
     "Others opened its files in the same moment, several times in a row. Nothing was changed. Try again.",
   ),
@@ -66,6 +69,9 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   ),
   FLUSH_FAILED: unavailable(
     "The disk failed to take what was written. Whether it has it is unknown. Look at the system's log.",
+  ),
+  DAMAGED_LOG: failure(
+    "Its log is damaged: the disk has lost what was written to it. Stop all processes that use the folder, and it goes on with what the disk has.",
   ),
   NETWORK_FOLDER: {
     code: "UNSUPPORTED",

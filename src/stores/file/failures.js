@@ -20,3 +20,14 @@ export function failureOf(error) {
 export function codedError(code, message) {
   return Object.assign(new Error(message), { code });
 }
+
+const noRoom = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+
+/**
+ * Whether a file could not grow.
+ *
+ * @param {import("./protocol.ts").Failure} failure
+ */
+export function isLackOfRoom({ code }) {
+  return noRoom.has(String(code));
+}

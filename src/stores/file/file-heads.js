@@ -11,8 +11,12 @@ export const STALE_BASE = "STALE_BASE";
 const HEADS_BYTES = 2 * 65_536;
 /** Where a head says how large pages are; the heads are the first two pages. */
 const PAGE_BYTES_AT = 48;
-/** Where it says which page is the last one in use, and behind that which commit made it. */
+/** Where it says which page is the last one in use, and which commit made it. */
 const LAST_PAGE_AT = 144;
+const COMMIT_AT = 152;
+const HEAD_BYTES = 160;
+/** What has both heads where pages have the usual size. */
+const LIKELY_BYTES = 4_096 + HEAD_BYTES;
 /** What a file grows by at least, in bytes. */
 const GROWTH_BYTES = 65_536;
 
@@ -23,7 +27,7 @@ const GROWTH_BYTES = 65_536;
  * @property {number} pageBytes
  */
 
-const numbers = Buffer.alloc(16);
+const heads = Buffer.alloc(HEADS_BYTES);
 
 /**
  * After a flush that failed, the system takes what it could not write for written. LMDB relies on the latest commit but one being on
@@ -33,7 +37,6 @@ const numbers = Buffer.alloc(16);
  * @param {number} descriptor
  */
 export function flushAnew(descriptor) {
-  const heads = Buffer.alloc(HEADS_BYTES);
   const bytes = readSync(descriptor, heads, 0, HEADS_BYTES, 0);
   writeSync(descriptor, heads, 0, bytes, 0);
   fdatasyncSync(descriptor);
@@ -64,13 +67,13 @@ export function checkBase(root, descriptor) {
  * @returns {Heads}
  */
 function readHeads(descriptor) {
-  readSync(descriptor, numbers, 0, 4, PAGE_BYTES_AT);
-  const pageBytes = numbers.readUInt32LE(0);
+  readSync(descriptor, heads, 0, LIKELY_BYTES, 0);
+  const pageBytes = heads.readUInt32LE(PAGE_BYTES_AT);
+  if (pageBytes + HEAD_BYTES > LIKELY_BYTES) readSync(descriptor, heads, 0, pageBytes + HEAD_BYTES, 0);
   let [commit, lastPage] = [0, 0];
   for (const head of [0, pageBytes]) {
-    readSync(descriptor, numbers, 0, 16, head + LAST_PAGE_AT);
-    lastPage = Math.max(lastPage, Number(numbers.readBigUInt64LE(0)));
-    commit = Math.max(commit, Number(numbers.readBigUInt64LE(8)));
+    lastPage = Math.max(lastPage, Number(heads.readBigUInt64LE(head + LAST_PAGE_AT)));
+    commit = Math.max(commit, Number(heads.readBigUInt64LE(head + COMMIT_AT)));
   }
   return { commit, lastPage, pageBytes };
 }

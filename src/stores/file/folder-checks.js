@@ -39,16 +39,24 @@ export function networkFileSystem(type) {
 }
 
 /**
- * Throws where the folder cannot be used. All that can go wrong is met here first: lmdb brings the whole process down when it fails
- * to open a file.
+ * Throws where the folder cannot be used.
+ *
+ * @param {string} folder
+ */
+export function checkFolder(folder) {
+  // Elsewhere the numbers mean something else.
+  const name = process.platform === "linux" ? networkFileSystem(statfsSync(folder).type) : undefined;
+  if (name !== undefined) throw coded("NETWORK_FOLDER", name);
+}
+
+/**
+ * Throws where a file cannot be opened. All that can go wrong is met here first: lmdb brings the whole process down when it fails to
+ * open a file.
  *
  * @param {string} folder
  * @param {string} file The path of the file that LMDB is going to open, or make.
  */
-export function checkFolder(folder, file) {
-  // Elsewhere the numbers mean something else.
-  const name = process.platform === "linux" ? networkFileSystem(statfsSync(folder).type) : undefined;
-  if (name !== undefined) throw coded("NETWORK_FOLDER", name);
+export function checkFile(folder, file) {
   checkRoom(folder);
   for (const path of [file, `${file}-lock`]) {
     if (existsSync(path)) accessSync(path, constants.R_OK | constants.W_OK);
@@ -79,8 +87,12 @@ const OLD_HEAD_AT = 16;
 /** Two pages, which every file begins with. */
 const LEAST_BYTES = 8_192;
 
-/** @param {string} file */
-function checkHead(file) {
+/**
+ * Throws where a file is not one of LMDB.
+ *
+ * @param {string} file
+ */
+export function checkHead(file) {
   const { size } = statSync(file);
   // Just being made.
   if (size === 0) return;

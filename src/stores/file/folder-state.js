@@ -1,66 +1,103 @@
-/** What a folder knows of itself: its format, its time, its latest version. It is kept under one key, as JSON. */
-import { firstTime, resumedTime } from "./disk-clock.js";
+/** What a folder knows of itself: its format, its time, its latest version, and where its log is. It is kept under one key, as JSON. */
 import { codedError } from "./failures.js";
 
 /**
  * @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root
  * @typedef {import("./disk-clock.js").KeptTime} KeptTime
- * @typedef {{ format: number, versions: number } & KeptTime} State
+ *
+ * In `locks.mdb`: the generation of the first log that is not in it, and the sum of the last entry that is.
+ * @typedef {{ format: number, versions: number, generation: number, sum: number } & KeptTime} State
+ *
+ * In the file of the present run, also: where the next entry of the log begins, and the folder's time at the last one; the generation before which all
+ * is in `locks.mdb`; and where the log before ended, with which sum.
+ * @typedef {{ end: number, loggedMs: number, foldedTo: number, formerEnd: number, formerSum: number }} LogPlace
+ * @typedef {State & LogPlace} LiveState
  */
 
-const FORMAT = 1;
-const STATE_KEY = Buffer.from("holdfast");
+export const FORMAT = 2;
+export const STATE_KEY = Buffer.from("holdfast");
+const LARGEST_SUM = 0xff_ff_ff_ff;
 
 /**
- * The state of a folder, which is made where there is none.
+ * Whether nothing was ever written to the file.
  *
  * @param {Root} root
- * @param {import("./disk-clock.js").MachineTime} machine
- * @returns {{ state: State, isResumed: boolean }}
  */
-export function arrive(root, machine) {
-  const isNew = root.get(STATE_KEY) === undefined && [...root.getKeys({ limit: 1 })].length === 0;
-  const before = isNew ? undefined : readState(root);
-  const time = before === undefined ? firstTime(machine) : resumedTime(before, machine);
-  if (before !== undefined && time === before) return { state: before, isResumed: false };
-  const state = { format: FORMAT, versions: before?.versions ?? 0, ...time };
-  writeState(root, state);
-  return { state, isResumed: before !== undefined };
+export function isNew(root) {
+  return root.get(STATE_KEY) === undefined && [...root.getKeys({ limit: 1 })].length === 0;
 }
 
 /**
+ * What `locks.mdb` knows.
+ *
  * @param {Root} root
  * @returns {State}
  */
 export function readState(root) {
-  const text = root.get(STATE_KEY)?.toString();
-  if (text === undefined) throw codedError("FOREIGN", "it has no entry of Holdfast");
-  const { format, versions, boot, offsetMs, lastMs, lastMonotonicMs } = parse(text);
-  if (Number.isInteger(format) && format > FORMAT) throw codedError("NEWER_FORMAT", `format ${format}`);
-  const numbers = [versions, offsetMs, lastMs, lastMonotonicMs];
-  if (format !== FORMAT || typeof boot !== "string" || !numbers.every(Number.isFinite)) {
-    throw codedError("FOREIGN", "its entry of Holdfast cannot be read");
-  }
-  return { format, versions, boot, offsetMs, lastMs, lastMonotonicMs };
+  return readAny(root);
+}
+
+/**
+ * What the file of the present run knows.
+ *
+ * @param {Root} root
+ * @returns {LiveState}
+ */
+export function readLiveState(root) {
+  const state = readAny(root);
+  const { end, loggedMs, foldedTo, formerEnd, formerSum } = state;
+  if (!areNumbers(end, loggedMs, foldedTo, formerEnd, formerSum)) throw unreadable();
+  return state;
 }
 
 /**
  * @param {Root} root
- * @param {State} state
+ * @returns {any}
+ */
+function readAny(root) {
+  const text = root.get(STATE_KEY)?.toString();
+  if (text === undefined) throw codedError("FOREIGN", "it has no entry of Holdfast");
+  const state = parse(text);
+  const { format, versions, generation, sum, boot, offsetMs, lastMs, lastMonotonicMs } = state;
+  if (Number.isInteger(format) && format > FORMAT) throw codedError("NEWER_FORMAT", `format ${format}`);
+  if (Number.isInteger(format) && format < FORMAT) throw codedError("OLDER_FORMAT", `format ${format}`);
+  const numbers = [versions, generation, sum, offsetMs, lastMs, lastMonotonicMs];
+  if (format !== FORMAT || typeof boot !== "string" || !areNumbers(...numbers)) throw unreadable();
+  return state;
+}
+
+/** Where a log begins of which there was none. What is in its file from other times has no such sum before it. */
+export function firstLog() {
+  return { generation: 1, sum: Math.floor(Math.random() * LARGEST_SUM) };
+}
+
+/** @param {readonly unknown[]} values */
+function areNumbers(...values) {
+  return values.every(Number.isFinite);
+}
+
+function unreadable() {
+  return codedError("FOREIGN", "its entry of Holdfast cannot be read");
+}
+
+/**
+ * @param {Root} root
+ * @param {State | LiveState} state
  */
 export function writeState(root, state) {
-  const { format, versions, boot, offsetMs, lastMs, lastMonotonicMs } = state;
-  root.putSync(
-    STATE_KEY,
-    Buffer.from(JSON.stringify({ format, versions, boot, offsetMs, lastMs, lastMonotonicMs })),
-  );
+  root.putSync(STATE_KEY, bytesOf(state));
+}
+
+/** @param {State | LiveState} state */
+export function bytesOf(state) {
+  return Buffer.from(JSON.stringify(state));
 }
 
 /**
  * @param {string} text
  * @returns {Record<string, any>}
  */
-function parse(text) {
+export function parse(text) {
   try {
     return Object(JSON.parse(text));
   } catch {
@@ -81,10 +118,10 @@ export function hasClaimsAt(text, nowMs) {
 }
 
 /**
- * What no two changes of the folder have in common.
+ * What no two changes of the folder have in common, also if one of them has failed.
  *
- * @param {State} state
+ * @param {LiveState} state
  */
-export function momentOf({ versions, boot, lastMonotonicMs }) {
-  return `${versions} ${lastMonotonicMs} ${boot}`;
+export function momentOf({ generation, end, sum }) {
+  return `${generation} ${end} ${sum}`;
 }

@@ -6,11 +6,12 @@
  * lost, and is answered before.
  */
 import { countChanges } from "./change-format.js";
-import { codedError, failureOf } from "./failures.js";
+import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
+import { answer, swap } from "./requests.js";
 
 /**
- * @typedef {import("./database.js").Database} Database
+ * @typedef {import("./folder.js").Folder} Folder
  * @typedef {import("./protocol.ts").Letter} Letter
  * @typedef {import("./protocol.ts").Answer} Answer
  * @typedef {import("./protocol.ts").Failure} Failure
@@ -26,12 +27,12 @@ const PANIC_CODES = new Set([-30795, -30797, -30796, -30782, -30779, STALE_BASE]
  * Answers all of them, in one post or two. Returns whether the files can be used further. Throws an error with the code
  * {@link STALE_BASE} where nothing was answered, and all can be asked again when the files are open anew.
  *
- * @param {Database} database
+ * @param {Folder} folder
  * @param {readonly Letter[]} letters
  * @param {(answers: readonly Answer[]) => void} post
  * @returns {boolean}
  */
-export function answerLetters(database, letters, post) {
+export function answerLetters(folder, letters, post) {
   /** What waits for the disk. @type {readonly { readonly number: number }[]} */
   let waiting = letters;
   try {
@@ -39,13 +40,13 @@ export function answerLetters(database, letters, post) {
     const early = [];
     /** @type {Answer[]} */
     const firm = [];
-    for (const [index, answer] of answersTo(database, letters).entries()) {
-      (mayBeLost(database, letters[index], answer) ? early : firm).push(answer);
+    for (const [index, answer] of answersTo(folder, letters).entries()) {
+      (mayBeLost(folder, letters[index], answer) ? early : firm).push(answer);
     }
     waiting = firm;
     if (early.length > 0) post(early);
     if (firm.length > 0) {
-      database.flush();
+      folder.flush();
       post(firm);
     }
     return true;
@@ -71,32 +72,32 @@ export function failing(asked, failure) {
 /**
  * Whether an answer may go out before it is on the disk. A conflict may not: it says what another process has done.
  *
- * @param {Database} database
+ * @param {Folder} folder
  * @param {Letter | undefined} letter
  * @param {Answer} answer
  */
-function mayBeLost(database, letter, { reply }) {
+function mayBeLost(folder, letter, { reply }) {
   if (letter?.request.verb !== "swap") return false;
   const { forgettableFromMs = Number.POSITIVE_INFINITY } = letter.request;
   const { outcomes } = /** @type {Partial<SwapReply>} */ (reply ?? {});
-  return forgettableFromMs <= database.keptMs && outcomes?.every((outcome) => typeof outcome === "number");
+  return forgettableFromMs <= folder.keptMs && outcomes?.every((outcome) => typeof outcome === "number");
 }
 
 /**
  * All in one transaction: all of it comes about, or nothing. What cannot be done together is done one by one: one change that finds
  * no room on the disk is then in nobody's way.
  *
- * @param {Database} database
+ * @param {Folder} folder
  * @param {readonly Letter[]} letters
  * @returns {Answer[]}
  */
-function answersTo(database, letters) {
-  const { done, failure } = attempt(database, () =>
-    letters.map(({ number, request }) => ({ number, reply: database.answer(request) })),
+function answersTo(folder, letters) {
+  const { done, failure } = attempt(folder, () =>
+    letters.map(({ number, request }) => ({ number, reply: answer(folder, request) })),
   );
   if (done !== undefined) return done;
   try {
-    return letters.map((letter) => alone(database, letter, failure, letters.length));
+    return letters.map((letter) => alone(folder, letter, failure, letters.length));
   } catch (error) {
     // Some may have been made by now, and must not be asked for again: whoever asked knows how.
     const { code, message } = failureOf(error);
@@ -105,58 +106,57 @@ function answersTo(database, letters) {
 }
 
 /**
- * @param {Database} database
+ * @param {Folder} folder
  * @param {Letter} letter
  * @param {Failure | undefined} failure What the last attempt came to.
  * @param {number} count How many letters that attempt was about.
  * @returns {Answer}
  */
-function alone(database, { number, request }, failure, count) {
+function alone(folder, { number, request }, failure, count) {
   if (request.verb === "swap" && countChanges(request) > 1) {
-    return { number, reply: changeByChange(database, request) };
+    return { number, reply: changeByChange(folder, request) };
   }
   if (count === 1 && failure !== undefined) return { number, failure };
-  const tried = attempt(database, () => ({ number, reply: database.answer(request) }));
+  const tried = attempt(folder, () => ({ number, reply: answer(folder, request) }));
   return tried.done ?? { number, failure: tried.failure };
 }
 
 /**
- * @param {Database} database
+ * @param {Folder} folder
  * @param {SwapRequest} request
  * @returns {SwapReply}
  */
-function changeByChange(database, request) {
+function changeByChange(folder, request) {
   /** @type {Outcome[]} */
   const outcomes = [];
   /** @type {readonly (string | undefined)[]} */
   let sockets = [];
   for (let place = 0; place < countChanges(request); place++) {
-    const { done, failure } = attempt(database, () => database.swap(request, place, place + 1));
+    const { done, failure } = attempt(folder, () => swap(folder, request, place, place + 1));
     if (done === undefined) outcomes.push({ failure });
     else {
       outcomes.push(...done.outcomes);
       sockets = done.sockets;
     }
   }
-  return { nowMs: database.nowMs(), outcomes, sockets };
+  return { nowMs: folder.nowMs(), outcomes, sockets };
 }
 
 /**
  * Makes one transaction, or says why it has changed nothing. Throws where the files cannot be used further.
  *
  * @template T
- * @param {Database} database
+ * @param {Folder} folder
  * @param {() => T} work
  * @returns {{ readonly done: T, readonly failure?: undefined } | { readonly done?: undefined, readonly failure: Failure }}
  */
-function attempt(database, work) {
+function attempt(folder, work) {
   try {
-    return { done: database.transact(work) };
+    return { done: folder.transact(work) };
   } catch (error) {
     const failure = failureOf(error);
     if (PANIC_CODES.has(failure.code)) throw error;
-    // The disk may have failed to take it, and with it what was committed before.
-    database.mend();
+    if (isLackOfRoom(failure)) folder.makeRoom();
     return { failure };
   }
 }

@@ -16,7 +16,7 @@ import {
 } from "../../../src/stores/file/disk-clock.js";
 import { testFolder } from "./folders.ts";
 import { skipped } from "./mounts.ts";
-import { changeState, readState } from "./raw-files.ts";
+import { readState, restartMachine } from "./raw-files.ts";
 
 const HOUR_MS = 3_600_000;
 const first = { boot: "a", monotonicMs: 1_000_000, wallMs: 1_700_000_000_000 };
@@ -93,9 +93,9 @@ describe("file: the clock of a folder", () => {
 });
 
 describe("file: a machine that was restarted", () => {
-  /** As a machine leaves it that was switched off: of another run, which had gone on for longer than this one. */
-  const restart = (folder: string) =>
-    changeState(folder, { boot: "another", offsetMs: 0, lastMonotonicMs: Number.MAX_SAFE_INTEGER });
+  /** That run had gone on for longer than this one. */
+  const restart = (folder: string, lastMs: number) =>
+    restartMachine(folder, { offsetMs: 0, lastMonotonicMs: Number.MAX_SAFE_INTEGER, lastMs });
 
   test("keeps what is held until its time is up, and its fences grow", async () => {
     const folder = testFolder();
@@ -112,17 +112,16 @@ describe("file: a machine that was restarted", () => {
     await store.close();
     // However long this machine has been on, it is a moment after the latest change.
     const lastMs = (await readState(folder)).lastMs - readMonotonicMs();
-    await restart(folder);
-    await changeState(folder, { lastMs });
+    await restart(folder, lastMs);
 
     const after = createLocks(fileStore(folder));
     expect(await after.mutex("held").tryAcquire()).toBeNull();
     const next = await after.mutex("released").run(({ fence }) => fence);
     expect(next).toBeGreaterThan(released);
+    await after.close();
     const resumed = await readState(folder);
     expect(resumed.offsetMs).toBeGreaterThanOrEqual(lastMs);
     expect(resumed.boot).toBe(readBoot());
-    await after.close();
   });
 
   test("catches up with the wall clock where nobody has a claim", async () => {
@@ -130,8 +129,7 @@ describe("file: a machine that was restarted", () => {
     const before = createLocks(fileStore(folder));
     const fence = await before.mutex("released").run((lease) => lease.fence);
     await before.close();
-    await restart(folder);
-    await changeState(folder, { lastMs: 1_000_000_000_000 });
+    await restart(folder, 1_000_000_000_000);
 
     const after = createLocks(fileStore(folder));
     const nowMs = Date.now();

@@ -1,10 +1,10 @@
 /** A process that is killed right after a commit, before anything is flushed. */
-import { join } from "node:path";
 import * as lmdb from "lmdb";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
+import { answer } from "../../../src/stores/file/requests.js";
 import { letter } from "./letters.ts";
 
 const [folder = ""] = process.argv.slice(2);
-const database = await Database.open(lmdb, join(folder, "locks.mdb"), Date.now());
-database.transact(() => database.answer(letter(1, [{ key: "theirs", text: "held" }]).request));
+const files = await Folder.open(lmdb, folder);
+files.transact(() => answer(files, letter(1, [{ key: "theirs", text: "held" }]).request));
 process.kill(process.pid, "SIGKILL");

@@ -3,22 +3,23 @@
  * moment before. So the count may be behind: docs/decisions/0011-file-store.md.
  */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
-import { join } from "node:path";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 import type { ReadReply } from "../../../src/stores/file/protocol.ts";
+import { answer } from "../../../src/stores/file/requests.js";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
+import { livePath } from "./raw-files.ts";
 
 /** Where the file for the locks of LMDB has the count. */
 const COUNT_AT = 8;
 
 /** Puts the count back by one, as a process does that read it before the latest commit. */
 function putBack(folder: string): void {
-  const descriptor = openSync(join(folder, "locks.mdb-lock"), "r+");
+  const descriptor = openSync(`${livePath(folder)}-lock`, "r+");
   const count = Buffer.alloc(8);
   readSync(descriptor, count, 0, 8, COUNT_AT);
   count.writeBigUInt64LE(count.readBigUInt64LE() - 1n);
@@ -29,20 +30,19 @@ function putBack(folder: string): void {
 describe("file: a count of commits that another process has put back", () => {
   test("is noticed before a commit would undo the latest one, and put right when the file is opened anew", async () => {
     const folder = testFolder();
-    const path = join(folder, "locks.mdb");
-    let database = await Database.open(lmdb, path, Date.now());
-    onTestFinished(() => database.close());
+    let files = await Folder.open(lmdb, folder);
+    onTestFinished(() => files.close());
     const write = (number: number, key: string) =>
-      database.transact(() => database.answer(letter(number, [{ key, text: "held" }]).request));
+      files.transact(() => answer(files, letter(number, [{ key, text: "held" }]).request));
     const textOf = (key: string) =>
-      (database.transact(() => database.answer(reading(0, [key]).request)) as ReadReply).rows[0]?.text;
+      (files.transact(() => answer(files, reading(0, [key]).request)) as ReadReply).rows[0]?.text;
     write(1, "first");
     write(2, "second");
     putBack(folder);
     expect(() => write(3, "third")).toThrow(expect.objectContaining({ code: "STALE_BASE" }));
-    expect(() => database.mend()).toThrow(expect.objectContaining({ code: "FLUSH_FAILED" }));
-    await database.close();
-    database = await Database.open(lmdb, path, Date.now());
+    expect(() => files.mend()).toThrow(expect.objectContaining({ code: "FLUSH_FAILED" }));
+    await files.close();
+    files = await Folder.open(lmdb, folder);
     expect([textOf("second"), textOf("third")]).toEqual(["held", undefined]);
     write(4, "third");
     expect([textOf("first"), textOf("second"), textOf("third")]).toEqual(["held", "held", "held"]);

@@ -20,7 +20,7 @@ import { newGate } from "../../../src/stores/file/gate.js";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
-import { changeState, changeText, textOf, withFiles } from "./raw-files.ts";
+import { changeKeptState, changeState, changeText, textOf, withFile } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
 if (isRoot) skipped("file: the test of a folder without rights", "root has all of them");
@@ -115,23 +115,37 @@ describe("file: first use", () => {
 
   test("an LMDB file of somebody else is told, and left as it is", async () => {
     const folder = testFolder();
-    await withFiles(folder, (root) => root.putSync(Buffer.from("theirs"), Buffer.from("data")));
+    const file = join(folder, "locks.mdb");
+    await withFile(file, (root) => root.putSync(Buffer.from("theirs"), Buffer.from("data")));
     expect(await firstError(folder)).toMatchObject({
       code: "STORE_FAILURE",
       message: expect.stringContaining("something else"),
     });
-    expect(await withFiles(folder, (root) => [...root.getKeys()].map(String))).toEqual(["theirs"]);
+    expect(await withFile(file, (root) => [...root.getKeys()].map(String))).toEqual(["theirs"]);
   });
 
   test("a folder of a newer version is told, also when it becomes so later", async () => {
     const folder = testFolder();
     const locks = createLocks(fileStore(folder));
     expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
-    await changeState(folder, { format: 2 });
+    await changeState(folder, { format: 3 });
     const expected = { code: "STORE_FAILURE", message: expect.stringContaining("newer version") };
     await expect(locks.mutex("other").tryAcquire()).rejects.toMatchObject(expected);
     await locks.close();
+    await changeKeptState(folder, { format: 3 });
     expect(await firstError(folder)).toMatchObject(expected);
+  });
+
+  test("a folder of an older version is told", async () => {
+    const folder = testFolder();
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("key").run(() => {});
+    await locks.close();
+    await changeKeptState(folder, { format: 1 });
+    expect(await firstError(folder)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("before the first release"),
+    });
   });
 
   describe("records", () => {

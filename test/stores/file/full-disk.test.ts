@@ -86,7 +86,7 @@ describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk"
 
   // Where lmdb fails to write a page far behind in its file, it writes over its own memory: a few of these end the process.
   test("does not end a process whose file has some megabytes, and is over when there is room", async () => {
-    const folder = smallDisk(8);
+    const folder = smallDisk(24);
     const path = fileURLToPath(new URL("./filling-process.ts", import.meta.url));
     const child = fork(path, [join(folder, "data")], { execArgv: ["--import", "tsx"], silent: true });
     onTestFinished(() => void child.kill("SIGKILL"));

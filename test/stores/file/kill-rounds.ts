@@ -8,12 +8,14 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { promisify } from "node:util";
+import { isDeepStrictEqual, promisify } from "node:util";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
+import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { until } from "../../engines/engine.ts";
 import { root } from "../../source-tree.ts";
 import { checkPages } from "./page-check.ts";
+import { livePath } from "./raw-files.ts";
 
 export interface KillRoundsOptions {
   readonly folder: string;
@@ -95,12 +97,27 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   for await (const { key, heldCount } of locks.list({ prefix: "noise:" })) {
     if (heldCount > 1) faults.push(`${key} is held ${heldCount} times`);
   }
-  await locks.close();
-  faults.push(...checkPages(join(data, "locks.mdb")).problems);
+  const present = await recordsIn(data, () => locks.close());
+  // Nobody has it open, so all has to be found in the log and what it was put into.
+  if (!isDeepStrictEqual(await recordsIn(data), present))
+    faults.push("what is on the disk is something else");
+  for (const path of [join(data, "locks.mdb"), livePath(data)]) faults.push(...checkPages(path).problems);
   const grants = grantsIn(log);
   for (const key of KEYS) faults.push(...judge(grants.filter((grant) => grant.key === key)));
   const heldWhenKilled = heldBy(killedMs, grants);
   return { kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
+}
+
+/** All records, after something else has been done while the folder was open. */
+async function recordsIn(data: string, before = async () => {}): Promise<unknown> {
+  const driver = fileDriver(data);
+  try {
+    await driver.read([]);
+    await before();
+    return (await driver.list("", undefined, 100_000)).records;
+  } finally {
+    await driver.close?.();
+  }
 }
 
 /** Compiles the program once: tsx would cost every process a second of the processor, and processes are what is counted here. */

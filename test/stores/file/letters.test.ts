@@ -1,29 +1,28 @@
 /** Letters that are answered one by one, because all of them together found no room. */
-import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Database } from "../../../src/stores/file/database.js";
+import { Folder } from "../../../src/stores/file/folder.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
 import type { Answer, Letter } from "../../../src/stores/file/protocol.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
 
-/** A database of which some transactions fail: with this code, by their place from now on. */
+/** Files of which some transactions fail: with this code, by their place from now on. */
 async function failing(codes: Readonly<Record<number, string>>) {
-  const database = await Database.open(lmdb, join(testFolder(), "locks.mdb"), Date.now());
-  onTestFinished(() => database.close());
+  const files = await Folder.open(lmdb, testFolder());
+  onTestFinished(() => files.close());
   const posts: (readonly Answer[])[] = [];
-  const ask = (...letters: Letter[]) => answerLetters(database, letters, (answers) => posts.push(answers));
+  const ask = (...letters: Letter[]) => answerLetters(files, letters, (answers) => posts.push(answers));
   const begin = () => {
-    const transact = database.transact.bind(database);
+    const transact = files.transact.bind(files);
     let place = 0;
-    database.transact = (work) => {
+    files.transact = (work) => {
       const code = codes[++place];
       if (code !== undefined) throw Object.assign(new Error(code), { code });
       return transact(work);
     };
   };
-  return { database, ask, posts, begin };
+  return { files, ask, posts, begin };
 }
 
 const held = (key: string) => ({ key, text: "held" });
@@ -44,13 +43,13 @@ describe("file: letters that are answered one by one", () => {
   // (1) A release is made, and is not on the disk. (2) A look after it sees its time. (3) The release is answered, as if the disk had that time: after a
   // loss of power, time would go on from the one before, and the lease last longer than a minute.
   test("a release is answered by the time that the disk has", async () => {
-    const { database, ask, posts, begin } = await failing({ 1: "ENOSPC" });
+    const { files, ask, posts, begin } = await failing({ 1: "ENOSPC" });
     ask(letter(1, [held("a")]));
-    const knownMs = database.nowMs();
-    while (database.nowMs() < knownMs + 3) await new Promise((resolve) => setTimeout(resolve, 1));
+    const knownMs = files.nowMs();
+    while (files.nowMs() < knownMs + 3) await new Promise((resolve) => setTimeout(resolve, 1));
     posts.length = 0;
     begin();
-    ask(letter(2, [{ key: "b", text: "given back" }], database.nowMs() - 1), reading(3, ["a"]));
+    ask(letter(2, [{ key: "b", text: "given back" }], files.nowMs() - 1), reading(3, ["a"]));
     expect(posts.map((answers) => answers.map(({ number }) => number))).toEqual([[2, 3]]);
   });
 });

@@ -1,25 +1,48 @@
 /** The files of a folder as LMDB has them, for tests that look at them or spoil them. */
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { open, type RootDatabase } from "lmdb";
+import * as lmdb from "lmdb";
+import { Folder } from "../../../src/stores/file/folder.js";
 
 const tables = { encoding: "binary", keyEncoding: "binary" } as const;
 
-/** Opens the files, and closes them when the work is done. */
-export async function withFiles<T>(
-  folder: string,
-  work: (root: RootDatabase<Buffer, Buffer>) => T,
+/** Opens a file, and closes it when the work is done. */
+export async function withFile<T>(
+  path: string,
+  work: (root: lmdb.RootDatabase<Buffer, Buffer>) => T,
 ): Promise<T> {
-  const root = open<Buffer, Buffer>({
-    path: join(folder, "locks.mdb"),
-    ...tables,
-    maxDbs: 3,
-    overlappingSync: false,
-  });
+  const root = lmdb.open<Buffer, Buffer>({ path, ...tables, maxDbs: 3, overlappingSync: false });
   try {
     return work(root);
   } finally {
     await root.close();
   }
+}
+
+/** The file that says what is true now, while somebody has it open. */
+export function livePath(folder: string): string {
+  return join(folder, "live.mdb");
+}
+
+const withLive: typeof withFile = (folder, work) => withFile(livePath(folder), work);
+
+/** Works on what is found when nobody has the folder open. */
+async function withBase<T>(folder: string, work: Parameters<typeof withFile<T>>[1]): Promise<T> {
+  // Puts the log into it.
+  await (await Folder.open(lmdb, folder)).close();
+  return withFile(join(folder, "locks.mdb"), work);
+}
+
+/** As a machine leaves a folder that was switched off: its time is that of another run. Nobody may have it open. */
+export async function restartMachine(folder: string, changes: Partial<FolderState>): Promise<void> {
+  await withBase(folder, (root) => changeStateIn(root, { boot: "another", ...changes }));
+  spoilLive(folder);
+}
+
+/** As a file is that was not written in order: it begins well, and the rest is of no use. */
+export function spoilLive(folder: string): void {
+  const file = readFileSync(livePath(folder));
+  writeFileSync(livePath(folder), file.fill(0xff, 2 * 4_096));
 }
 
 /** What a folder knows of itself. */
@@ -35,14 +58,22 @@ export interface FolderState {
 const STATE_KEY = Buffer.from("holdfast");
 
 export function readState(folder: string): Promise<FolderState> {
-  return withFiles(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
+  return withBase(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
 }
 
+/** Of a folder that somebody has open. */
 export async function changeState(folder: string, changes: Partial<FolderState>): Promise<void> {
-  await withFiles(folder, (root) => {
-    const state = { ...JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"), ...changes };
-    root.putSync(STATE_KEY, Buffer.from(JSON.stringify(state)));
-  });
+  await withLive(folder, (root) => changeStateIn(root, changes));
+}
+
+/** Of a folder that nobody has open. */
+export async function changeKeptState(folder: string, changes: Partial<FolderState>): Promise<void> {
+  await withBase(folder, (root) => changeStateIn(root, changes));
+}
+
+function changeStateIn(root: lmdb.RootDatabase<Buffer, Buffer>, changes: Partial<FolderState>): void {
+  const state = { ...JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"), ...changes };
+  root.putSync(STATE_KEY, Buffer.from(JSON.stringify(state)));
 }
 
 /** How much stands in a row before its text. */
@@ -50,7 +81,7 @@ const TEXT_FROM = 17;
 
 /** Puts another text into a row, behind what stands before it. */
 export async function changeText(folder: string, key: string, text: string): Promise<void> {
-  await withFiles(folder, (root) => {
+  await withBase(folder, (root) => {
     const records = root.openDB<Buffer, Buffer>("records", tables);
     const row = records.get(Buffer.from(key)) as Buffer;
     records.putSync(Buffer.from(key), Buffer.concat([row.subarray(0, TEXT_FROM), Buffer.from(text)]));
@@ -58,7 +89,7 @@ export async function changeText(folder: string, key: string, text: string): Pro
 }
 
 export function textOf(folder: string, key: string): Promise<string | undefined> {
-  return withFiles(folder, (root) => {
+  return withBase(folder, (root) => {
     const row = root.openDB<Buffer, Buffer>("records", tables).get(Buffer.from(key));
     return row?.subarray(TEXT_FROM).toString();
   });
@@ -66,12 +97,12 @@ export function textOf(folder: string, key: string): Promise<string | undefined>
 
 /** How many transactions have written something so far. */
 export function transactions(folder: string): Promise<number> {
-  return withFiles(folder, (root) => (root.getStats() as { lastTxnId: number }).lastTxnId);
+  return withLive(folder, (root) => (root.getStats() as { lastTxnId: number }).lastTxnId);
 }
 
 /** How many rows each table has. */
 export function rowCounts(folder: string): Promise<Readonly<Record<"records" | "ends" | "owners", number>>> {
-  return withFiles(folder, (root) => {
+  return withLive(folder, (root) => {
     const count = (name: string) => root.openDB<Buffer, Buffer>(name, tables).getCount();
     return { records: count("records"), ends: count("ends"), owners: count("owners") };
   });

@@ -14,6 +14,8 @@ import { type Participant, Workers } from "../workers.ts";
 const ttlMs = 2_000;
 /** An election, a heartbeat, the claim of whoever held last, and what a busy machine and reconnecting take. */
 const soonMs = 2_000 + ttlMs / 3 + ttlMs + 20_000;
+/** For how long a secondary waits for a paused primary to hear how far it is, and tells nobody else. */
+const muteMs = 30_000;
 
 describe.skipIf(!(await canRunMongod()))("mongodb: a replica set of three", { timeout: 120_000 }, () => {
   let set: MongodbReplicaSet;
@@ -48,7 +50,7 @@ describe.skipIf(!(await canRunMongod()))("mongodb: a replica set of three", { ti
     primary.pause();
     onTestFinished(() => primary.resume());
     await sleep(ttlMs + 2_000);
-    await workers.servesAll(soonMs);
+    await workers.servesAll(muteMs + soonMs);
     primary.resume();
     await workers.servesAll(soonMs);
     await workers.stop();

@@ -5,9 +5,12 @@ import { sender } from "../../../src/stores/mysql/client.ts";
 import { mysqlDriver } from "../../../src/stores/mysql/driver.ts";
 import { tableNames } from "../../../src/stores/mysql/table.ts";
 
+/** A busy machine takes seconds to move the largest record. */
+const PATIENCE_MS = 15_000;
+
 export function newDriver(client: MysqlClient, maxRecordBytes = 1_048_576): CasDriver {
   return mysqlDriver({
-    send: sender(client, 5_000),
+    send: sender(client, PATIENCE_MS),
     names: tableNames("holdfast_locks"),
     autoMigrate: false,
     durability: "ephemeral",

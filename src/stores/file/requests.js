@@ -1,0 +1,186 @@
+/** What can be asked of a folder. All of it is answered in a transaction of the folder. */
+import { ChangeReader, countChanges } from "./change-format.js";
+import { NOTHING } from "./folder.js";
+import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
+
+/**
+ * @typedef {import("./lmdb-file.js").Table} Table
+ * @typedef {import("./protocol.ts").Request} Request
+ * @typedef {import("./protocol.ts").Reply} Reply
+ * @typedef {import("./protocol.ts").ListRequest} ListRequest
+ * @typedef {import("./protocol.ts").Row} Row
+ * @typedef {import("./protocol.ts").Outcome} Outcome
+ * @typedef {import("./protocol.ts").SwapReply} SwapReply
+ * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
+ * @typedef {import("./folder.js").Folder} Folder
+ */
+
+/** Entries that one sweep looks at, so that it holds up nobody for long. */
+const LOOKED_AT_ONCE = 4_000;
+
+/**
+ * @param {Folder} folder
+ * @param {Request} request
+ * @returns {Reply}
+ */
+export function answer(folder, request) {
+  switch (request.verb) {
+    case "read":
+      return { nowMs: folder.nowMs(), rows: request.keys.map((key) => rowOf(folder, Buffer.from(key))) };
+    case "swap":
+      return swap(folder, request, 0, countChanges(request));
+    case "list":
+      return list(folder, request);
+    case "sweep":
+      return sweep(folder, request.limit);
+    case "register":
+      register(folder, Buffer.from(request.owner), Buffer.from(request.socket));
+      return undefined;
+    case "forget":
+      forget(folder, request.socket, request.owner);
+      return undefined;
+    case "sockets":
+      return {
+        sockets: [...new Set(entriesOf(folder.owners, {}).map(({ value }) => value.toString()))],
+      };
+  }
+}
+
+/**
+ * Makes the changes from one place up to another.
+ *
+ * @param {Folder} folder
+ * @param {SwapRequest} request
+ * @param {number} from
+ * @param {number} to
+ * @returns {SwapReply}
+ */
+export function swap(folder, request, from, to) {
+  /** @type {Outcome[]} */
+  const outcomes = [];
+  // No other process has a transaction meanwhile, so all of this one is one moment.
+  const nowMs = folder.nowMs();
+  const isTimely = nowMs >= request.earliestMs && nowMs <= request.latestMs;
+  const changes = new ChangeReader(request, from);
+  for (let place = from; place < to; place++) {
+    changes.next();
+    outcomes.push(swapOne(folder, changes, isTimely));
+  }
+  const sockets = request.owners.map((owner) => folder.owners.get(Buffer.from(owner))?.toString());
+  return { nowMs, outcomes, sockets };
+}
+
+/**
+ * @param {Folder} folder
+ * @param {ChangeReader} change
+ * @param {boolean} isTimely
+ * @returns {Outcome}
+ */
+function swapOne(folder, change, isTimely) {
+  const { key } = change;
+  const present = folder.records.getBinaryFast(key);
+  const version = present === undefined ? 0 : versionOf(present);
+  if (version !== change.expected) return { current: rowOf(folder, key) };
+  if (!change.writes) return "same";
+  if (!isTimely) return "untimely";
+  const next = folder.nextVersion();
+  const row = change.row(next);
+  folder.expect(row.length + 2 * key.length);
+  folder.records.putSync(key, row);
+  folder.note(key.length, change.keyAndRow);
+  // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
+  if (version === 0) folder.ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
+  return next;
+}
+
+/**
+ * @param {Folder} folder
+ * @param {Buffer} key
+ * @returns {Row | undefined}
+ */
+function rowOf(folder, key) {
+  const row = folder.records.get(key);
+  return row === undefined ? undefined : { version: versionOf(row), text: textOf(row) };
+}
+
+/**
+ * @param {Folder} folder
+ * @param {ListRequest} request
+ */
+function list(folder, { prefix, after, limit }) {
+  const beginning = Buffer.from(prefix);
+  // No key contains a zero, so this is just behind the key.
+  const next = after === undefined ? beginning : Buffer.from(`${after}\0`);
+  const start = Buffer.compare(next, beginning) < 0 ? beginning : next;
+  const rows = [];
+  for (const { key, value } of entriesOf(folder.records, start.length === 0 ? { limit } : { start, limit })) {
+    if (!key.subarray(0, beginning.length).equals(beginning)) break;
+    rows.push({ key: key.toString(), text: textOf(value) });
+  }
+  return { nowMs: folder.nowMs(), rows };
+}
+
+/**
+ * @param {Folder} folder
+ * @param {number} limit
+ */
+function sweep(folder, limit) {
+  const nowMs = folder.nowMs();
+  const due = entriesOf(folder.ends, { limit: LOOKED_AT_ONCE });
+  let removed = 0;
+  let looked = 0;
+  for (const { key: entry } of due) {
+    if (endMsOf(entry) >= nowMs || removed === limit) break;
+    looked++;
+    const key = keyOf(entry);
+    const row = folder.records.get(key);
+    folder.expect(entry.length);
+    folder.ends.removeSync(entry);
+    if (row !== undefined && keptUntilMs(row) >= nowMs) {
+      folder.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
+    } else {
+      folder.records.removeSync(key);
+      folder.note(key.length, key);
+      removed++;
+    }
+  }
+  return { removed, more: looked === LOOKED_AT_ONCE };
+}
+
+/**
+ * @param {Folder} folder
+ * @param {Buffer} owner
+ * @param {Buffer} socket
+ */
+function register(folder, owner, socket) {
+  folder.expect(owner.length + socket.length);
+  folder.owners.putSync(owner, socket);
+  folder.noteOwner(owner, socket);
+}
+
+/**
+ * @param {Folder} folder
+ * @param {string} socket
+ * @param {string | undefined} owner
+ */
+function forget(folder, socket, owner) {
+  const rows =
+    owner === undefined
+      ? entriesOf(folder.owners, {})
+      : [{ key: Buffer.from(owner), value: folder.owners.get(Buffer.from(owner)) }];
+  for (const { key, value } of rows) {
+    // Another store may have become the owner's since.
+    if (value?.toString() !== socket) continue;
+    folder.expect(0);
+    folder.owners.removeSync(key);
+    folder.noteOwner(key, Buffer.alloc(0));
+  }
+}
+
+/**
+ * @param {Table} table
+ * @param {import("lmdb").RangeOptions} range
+ */
+function entriesOf(table, range) {
+  return [...table.getRange(range)];
+}
