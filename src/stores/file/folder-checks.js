@@ -77,7 +77,8 @@ function checkRoom(folder) {
   }
 }
 
-const INVALID = -30793;
+/** What LMDB calls a file that is not its own. */
+export const INVALID = -30793;
 const VERSION_MISMATCH = -30794;
 /** LMDB's mark and version, where this version of the file and the one before have them. */
 const MAGIC = 0xbeefc0de;

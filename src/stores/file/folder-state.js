@@ -1,5 +1,6 @@
 /** What a folder knows of itself: its format, its time, its latest version, and where its log is. It is kept under one key, as JSON. */
 import { codedError } from "./failures.js";
+import { STALE_BASE } from "./file-heads.js";
 
 /**
  * @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root
@@ -44,6 +45,8 @@ export function readState(root) {
  * @returns {LiveState}
  */
 export function readLiveState(root) {
+  // Another process is making it anew.
+  if (root.get(STATE_KEY) === undefined) throw codedError(STALE_BASE, "it is empty");
   const state = readAny(root);
   const { end, loggedMs, foldedTo, formerEnd, formerSum } = state;
   if (!areNumbers(end, loggedMs, foldedTo, formerEnd, formerSum)) throw unreadable();

@@ -22,7 +22,7 @@ import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } 
 import { LIVE_NAME, removeUnreadable, removeUnused } from "./live-file.js";
 import { LmdbFile } from "./lmdb-file.js";
 import { LOG_BYTES, Log, LogEntry } from "./log.js";
-import { endKey, keptUntilMs, textOf } from "./row-format.js";
+import { endKey, keptUntilMs, ownerOf, textOf } from "./row-format.js";
 
 /**
  * @typedef {import("./lmdb-file.js").Table} Table
@@ -37,8 +37,6 @@ import { endKey, keptUntilMs, textOf } from "./row-format.js";
 
 /** What an entry of `ends` says besides its key. */
 export const NOTHING = Buffer.from([0]);
-/** What the key of an owner begins with in the log, and in `locks.mdb`. */
-const OWNER_MARK = Buffer.from([0]);
 /** How long to leave a log alone that could not be put into `locks.mdb`. */
 const REST_MS = 1_000;
 
@@ -110,6 +108,8 @@ export class Folder {
       return file;
     };
     try {
+      // Whoever may not use it is told so before anything is removed.
+      checkFile(folder, join(folder, "locks.mdb"));
       removeUnreadable(join(folder, LIVE_NAME));
       undisturbed(() => removeUnused(openFile(LIVE_NAME, false), join(folder, LIVE_NAME)));
       await opened.shift()?.close();
@@ -143,21 +143,13 @@ export class Folder {
    * @returns {T}
    */
   transact(work) {
-    let doneMs = 0;
-    const result = this.#live.transact(() => {
-      this.#state = readLiveState(this.#live.root);
-      this.#changed = false;
-      this.#entry.begin();
-      const result = work();
-      if (this.#changed) this.#writeLog();
-      doneMs = performance.now();
-      return result;
-    });
-    if (this.#changed) {
-      this.#commitMs = performance.now() - doneMs;
-      this.diskMs = this.#commitMs;
+    const before = this.#state;
+    try {
+      return this.#transact(work);
+    } catch (error) {
+      this.#state = before;
+      throw error;
     }
-    return result;
   }
 
   /** Whether all is on the disk that the latest transaction saw, of whichever process it was. */
@@ -238,16 +230,6 @@ export class Folder {
     this.#entry.add(keyBytes, keyAndRow);
   }
 
-  /**
-   * An owner has another socket since the present transaction. It is logged like a record: no key of those begins with a zero.
-   *
-   * @param {Buffer} owner
-   * @param {Buffer} socket Empty: it has none.
-   */
-  noteOwner(owner, socket) {
-    this.note(OWNER_MARK.length + owner.length, Buffer.concat([OWNER_MARK, owner, socket]));
-  }
-
   async close() {
     for (const file of this.#files) await file.close();
   }
@@ -290,14 +272,35 @@ export class Folder {
       },
       (key, row) => {
         this.#live.makeRoom(row.length + 2 * key.length);
-        if (key[0] === OWNER_MARK[0]) {
-          this.owners.putSync(key.subarray(OWNER_MARK.length), row);
-          return;
-        }
+        const owner = ownerOf(key);
+        if (owner !== undefined) return void this.owners.putSync(owner, row);
         this.records.putSync(key, row);
         this.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
       },
     );
+  }
+
+  /**
+   * @template T
+   * @param {() => T} work
+   * @returns {T}
+   */
+  #transact(work) {
+    let doneMs = 0;
+    const result = this.#live.transact(() => {
+      this.#state = readLiveState(this.#live.root);
+      this.#changed = false;
+      this.#entry.begin();
+      const result = work();
+      if (this.#changed) this.#writeLog();
+      doneMs = performance.now();
+      return result;
+    });
+    if (this.#changed) {
+      this.#commitMs = performance.now() - doneMs;
+      this.diskMs = this.#commitMs;
+    }
+    return result;
   }
 
   /** Adds the present transaction to the log. */
@@ -308,10 +311,11 @@ export class Folder {
     const kept = { format, versions, boot, offsetMs, lastMs, lastMonotonicMs, generation, sum: sumBefore };
     this.#entry.add(0, bytesOf(kept));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
-    this.#log.write(generation, end, bytes);
     const place = { sum, end: end + bytes.length, loggedMs: lastMs };
     this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place };
     writeState(this.#live.root, this.#state);
+    // Last: what is in the log may come about.
+    this.#log.write(generation, end, bytes);
   }
 
   #flushLogs() {
@@ -350,6 +354,7 @@ export class Folder {
     if (foldedTo === generation) return state;
     this.#base.fold(this.#log, generation - 1, { end: formerEnd, sum: formerSum });
     this.#live.transact(() => {
+      this.#live.makeRoom(0);
       const now = readLiveState(root);
       if (now.generation === generation) writeState(root, { ...now, foldedTo: generation });
     });
@@ -363,13 +368,15 @@ export class Folder {
    */
   #endLog(generation) {
     const { root } = this.#live;
-    this.#live.transact(() => {
+    this.#state = this.#live.transact(() => {
       const state = readLiveState(root);
-      if (state.generation !== generation) return;
+      if (state.generation !== generation) return this.#state;
       const { sum, end } = state;
+      this.#live.makeRoom(0);
       this.#log.end(generation, end);
-      this.#state = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
-      writeState(root, this.#state);
+      const next = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
+      writeState(root, next);
+      return next;
     });
   }
 

@@ -1,6 +1,7 @@
 /** The file that says what is true now. It is on no disk for certain, so it counts only as long as somebody has it open. */
-import { rmSync } from "node:fs";
-import { checkHead } from "./folder-checks.js";
+import { existsSync, rmSync } from "node:fs";
+import { failureOf } from "./failures.js";
+import { checkHead, INVALID } from "./folder-checks.js";
 
 /** @typedef {import("./lmdb-file.js").LmdbFile} LmdbFile */
 
@@ -27,8 +28,9 @@ export function removeUnused(live, path) {
  */
 export function removeUnreadable(path) {
   try {
-    checkHead(path);
-  } catch {
+    if (existsSync(path)) checkHead(path);
+  } catch (error) {
+    if (failureOf(error).code !== INVALID) throw error;
     rmSync(path, { force: true });
   }
 }

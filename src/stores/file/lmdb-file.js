@@ -13,6 +13,8 @@ import { checkBase, flushAnew, grow, STALE_BASE } from "./file-heads.js";
 
 /** Address space, of which only what is used takes room. It grows by itself where it is not enough. */
 const MAP_BYTES = 1_073_741_824;
+/** Processes that can say that they have it open. */
+const MAX_READERS = 1_024;
 /** Pages that a change writes in another place, at most: a few in each of two trees. */
 const CHANGE_PAGES = 4;
 /** Further ones of a transaction: what the folder knows of itself, and which pages are free. */
@@ -57,7 +59,7 @@ export class LmdbFile {
   static open({ open }, path, { isDurable }) {
     const descriptor = openSync(path, constants.O_RDWR | constants.O_CREAT);
     try {
-      const sizes = { mapSize: MAP_BYTES, maxDbs: 3 };
+      const sizes = { mapSize: MAP_BYTES, maxDbs: 3, maxReaders: MAX_READERS };
       /** @type {Root} */
       const root = open({ path, ...tableOptions, ...sizes, overlappingSync: false, noSync: !isDurable });
       return new LmdbFile(root, descriptor, isDurable);
@@ -126,15 +128,24 @@ export class LmdbFile {
     return this.#heads.commit === 0;
   }
 
-  /** In a transaction: whether others have it open who have said so. Those that are gone do not count. */
+  /** In a transaction: whether somebody has it open who has said so. Those that are gone do not count. */
   get isInUse() {
     this.root.readerCheck();
     return /^\s*\d+ /m.test(this.root.readerList());
   }
 
-  /** In a transaction: says that this process has it open, until it is closed. LMDB keeps a list of those who read, and forgets it when nobody has the file open. */
+  /**
+   * In a transaction: says that this process has it open, until it is closed. LMDB keeps a list of those who read, and forgets it when nobody has
+   * the file open. Who is not in it may meet the file removed, and comes again.
+   */
   sayInUse() {
-    this.root.useReadTransaction().done();
+    // Another container may have a process with the same number. LMDB would wait for that one to go.
+    if (new RegExp(`^\\s*${process.pid} `, "m").test(this.root.readerList())) return;
+    try {
+      this.root.useReadTransaction().done();
+    } catch {
+      // The list is full.
+    }
   }
 
   /** In a transaction: makes up for a flush that failed, whoever made it. */

@@ -131,7 +131,8 @@ export class Log {
    * @param {number} at
    */
   end(generation, at) {
-    this.write(generation, at, NO_ENTRY);
+    // Where the file ends there is none, and the disk may be full.
+    if (at + HEAD_BYTES <= fstatSync(this.#file(generation)).size) this.write(generation, at, NO_ENTRY);
   }
 
   /**

@@ -1,7 +1,8 @@
 /** What can be asked of a folder. All of it is answered in a transaction of the folder. */
 import { ChangeReader, countChanges } from "./change-format.js";
+import { codedError } from "./failures.js";
 import { NOTHING } from "./folder.js";
-import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-format.js";
+import { endKey, endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
 
 /**
  * @typedef {import("./lmdb-file.js").Table} Table
@@ -15,6 +16,8 @@ import { endKey, endMsOf, keptUntilMs, keyOf, textOf, versionOf } from "./row-fo
  * @typedef {import("./folder.js").Folder} Folder
  */
 
+/** What LMDB takes as a key everywhere. */
+const MAX_KEY_BYTES = 1_900;
 /** Entries that one sweep looks at, so that it holds up nobody for long. */
 const LOOKED_AT_ONCE = 4_000;
 
@@ -154,8 +157,10 @@ function sweep(folder, limit) {
  */
 function register(folder, owner, socket) {
   folder.expect(owner.length + socket.length);
+  const key = ownerKey(owner);
+  if (key.length > MAX_KEY_BYTES) throw codedError("EINVAL", `an owner of ${owner.length} bytes is too long`);
   folder.owners.putSync(owner, socket);
-  folder.noteOwner(owner, socket);
+  folder.note(key.length, Buffer.concat([key, socket]));
 }
 
 /**
@@ -173,7 +178,8 @@ function forget(folder, socket, owner) {
     if (value?.toString() !== socket) continue;
     folder.expect(0);
     folder.owners.removeSync(key);
-    folder.noteOwner(key, Buffer.alloc(0));
+    const noted = ownerKey(key);
+    folder.note(noted.length, noted);
   }
 }
 

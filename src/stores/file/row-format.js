@@ -56,3 +56,20 @@ export function endMsOf(entry) {
 export function keyOf(entry) {
   return entry.subarray(8);
 }
+
+/** What the key of an owner begins with in the log and in `locks.mdb`, where it stands among those of records: none of them has a zero. */
+const OWNER_MARK = 0;
+
+/** @param {Uint8Array} owner */
+export function ownerKey(owner) {
+  return Buffer.concat([Buffer.of(OWNER_MARK), owner]);
+}
+
+/**
+ * Whose key it is, where it is that of an owner.
+ *
+ * @param {Buffer} key
+ */
+export function ownerOf(key) {
+  return key[0] === OWNER_MARK ? key.subarray(1) : undefined;
+}

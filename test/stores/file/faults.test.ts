@@ -2,7 +2,7 @@
  * Processes get killed and stopped, and clocks are wrong. Throughout: fences only grow, an outage is never
  * contention, what is held stays held, and nothing is unhandled, which the test runner watches.
  */
-import { fork } from "node:child_process";
+import { fork, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -15,6 +15,7 @@ import { processFaults } from "../fault-suite.ts";
 import type { HolderMessage } from "../writing-holder.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { killRounds } from "./kill-rounds.ts";
+import { skipped } from "./mounts.ts";
 
 function start(
   { onTestFinished }: TestContext,
@@ -82,6 +83,37 @@ describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
     child.kill("SIGKILL");
     const lease = await locks.mutex("key").acquire({ waitMs: 10_000 });
     expect(lease.fence).toBeGreaterThan(before);
+    await locks.close();
+  });
+});
+
+/** Whether this user may give processes numbers of their own, as containers do. */
+const canNumber = spawnSync("unshare", ["-pf", "--mount-proc", "true"]).status === 0;
+if (!canNumber) skipped("file: the test of processes with the same number", "this user may not unshare");
+
+describe("file: containers", { timeout: 60_000 }, () => {
+  test.skipIf(!canNumber)("processes of several containers may have the same number", async (context) => {
+    const folder = testFolder(context);
+    const program = fileURLToPath(new URL("./twin-process.ts", import.meta.url));
+    const take = async (key: string) => {
+      const args = ["-pf", "--mount-proc", process.execPath, "--import=tsx", program, folder, key];
+      const child = spawn("unshare", args, { stdio: ["pipe", "pipe", "inherit"] });
+      context.onTestFinished(() => void child.kill("SIGKILL"));
+      const [said] = await once(child.stdout, "data");
+      return { child, said: String(said) };
+    };
+    const first = await take("a");
+    const second = await take("b");
+    expect([first.said, second.said]).toEqual(["1 true\n", "1 true\n"]);
+    const locks = createLocks(fileStore(folder));
+    expect(await locks.mutex("a").tryAcquire()).toBeNull();
+    expect(await locks.mutex("b").tryAcquire()).toBeNull();
+    for (const { child } of [first, second]) {
+      const exit = once(child, "exit");
+      child.stdin.end();
+      await exit;
+    }
+    expect(await locks.mutex("b").tryAcquire()).not.toBeNull();
     await locks.close();
   });
 });

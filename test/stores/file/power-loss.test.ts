@@ -1,7 +1,16 @@
 /** What a machine that loses its power has afterwards, at any moment. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, fdatasyncSync, readFileSync, rmSync, writeFileSync, writeSync } from "node:fs";
+import {
+  cpSync,
+  fdatasyncSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { createLocks } from "holdfast";
@@ -13,6 +22,7 @@ import { Folder } from "../../../src/stores/file/folder.js";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
 import { LmdbFile } from "../../../src/stores/file/lmdb-file.js";
+import { Log } from "../../../src/stores/file/log.js";
 import type { Answer, Letter, Post, ReadReply } from "../../../src/stores/file/protocol.ts";
 import { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
@@ -282,6 +292,17 @@ describe("file: the log", () => {
     expect(readFileSync(join(folder, "locks.mdb")).includes(text)).toBe(true);
   });
 
+  // The disk is full, and what is left of the file is less than the beginning of an entry.
+  test("can be ended also where its file cannot grow", () => {
+    const log = new Log(testFolder());
+    onTestFinished(() => log.close());
+    log.makeRoom();
+    vi.mocked(writeSync).mockImplementation(() => {
+      throw Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+    });
+    expect(() => log.end(1, 65_530)).not.toThrow();
+  });
+
   // The system may forget what it failed to write.
   test("that has lost what was written to it is told, and nothing of it is believed before", async () => {
     const folder = testFolder();
@@ -333,6 +354,17 @@ describe("file: what is true now", () => {
       spoil();
     }
     expect(texts(await openFolder(folder))[0]).toBe("held");
+  });
+
+  test("is removed only where it is not one of LMDB, and not where it cannot be read", async () => {
+    const folder = testFolder();
+    const files = await openFolder(folder);
+    hold(files, "a");
+    rmSync(livePath(folder));
+    mkdirSync(livePath(folder));
+    await expect(Folder.open(lmdb, folder)).rejects.toMatchObject({ code: "EISDIR" });
+    expect(readdirSync(folder)).toContain("live.mdb");
+    rmSync(livePath(folder), { recursive: true });
   });
 
   test("is noticed to be removed, also by those who have it open", async () => {
