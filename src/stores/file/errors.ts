@@ -73,6 +73,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   DAMAGED_LOG: failure(
     "Its log is damaged: the disk has lost what was written to it. Stop all processes that use the folder, and it goes on with what the disk has.",
   ),
+  OWNER_TOO_LONG: failure("The name of an owner is too long. It may have 1,899 bytes."),
   NETWORK_FOLDER: {
     code: "UNSUPPORTED",
     what: "It is on a network file system, where the locks of one machine do not count on another. Choose a folder on a local disk, or another store.",

@@ -158,7 +158,7 @@ function sweep(folder, limit) {
 function register(folder, owner, socket) {
   folder.expect(owner.length + socket.length);
   const key = ownerKey(owner);
-  if (key.length > MAX_KEY_BYTES) throw codedError("EINVAL", `an owner of ${owner.length} bytes is too long`);
+  if (key.length > MAX_KEY_BYTES) throw codedError("OWNER_TOO_LONG", `${owner.length} bytes`);
   folder.owners.putSync(owner, socket);
   folder.note(key.length, Buffer.concat([key, socket]));
 }

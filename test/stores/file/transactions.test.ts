@@ -76,4 +76,16 @@ describe("file: transactions", () => {
     expect((await driver.list("large:", undefined, 1_000)).records).toHaveLength(32);
     await driver.close?.();
   });
+
+  // One that fits only without its mark would keep the log from being put into locks.mdb, for good.
+  test("an owner whose name is too long is told so, and is in nobody's way", async () => {
+    const driver = fileDriver(testFolder());
+    await expect(driver.listen?.("x".repeat(1_900), () => {})).rejects.toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("1,899 bytes"),
+    });
+    const end = await driver.listen?.("x".repeat(1_899), () => {});
+    end?.();
+    await driver.close?.();
+  });
 });
