@@ -7,7 +7,7 @@ const { unavailable, failure, unauthorized } = meaning;
 
 const rights = "This user may not write to it: it needs to read, write and create files there.";
 const damaged =
-  "The file locks.mdb is damaged. Stop all processes that use it, put the folder aside, and start with an empty one: fences go on from the time.";
+  "One of its files is damaged. Stop all processes that use it: live.mdb is made anew then. If that does not help it is locks.mdb; put the folder aside, and start with an empty one: fences go on from the time.";
 
 /** By the name of an errno, the number of a code of LMDB, or a word of our own. */
 export const meanings: Readonly<Record<string, ErrorMeaning>> = {
@@ -51,7 +51,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "-30796": failure(damaged),
   "-30793": failure("The file locks.mdb is not one of LMDB. Choose another folder, or remove it."),
   "-30794": failure(
-    "The file locks.mdb was written by another version of LMDB. Use the same version of the lmdb package everywhere, or another folder.",
+    "Its files were written by another version of LMDB. Use the same version of the lmdb package everywhere, or another folder.",
   ),
   "-30784": failure("The file locks.mdb holds something else than Holdfast wrote. Choose another folder."),
   FOREIGN: failure("The file locks.mdb holds something else than Holdfast wrote. Choose another folder."),
