@@ -12,14 +12,10 @@ export function notHeldError(key: string): HoldfastError {
   return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire it again.`, { key });
 }
 
-export function unavailableError(
-  store: string,
-  key: string,
-  timeoutMs: number,
-  cause: unknown,
-): HoldfastError {
+/** `bound` is what the store's silence has outlasted, such as `ttlMs 30000`. */
+export function unavailableError(store: string, key: string, bound: string, cause: unknown): HoldfastError {
   return new StoreUnavailableError(
-    `The ${store} store did not answer for "${key}" (requestTimeoutMs ${timeoutMs}). ` +
+    `The ${store} store did not answer for "${key}" (${bound}). ` +
       "Nothing is known about who holds it; what this claim may have left there ends with its ttl.",
     { key, cause },
   );

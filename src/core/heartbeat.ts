@@ -192,7 +192,9 @@ export class Heartbeat {
     const silence = deferred<never>();
     const { requestTimeoutMs } = this.settings;
     const timer = this.clock.setTimer(requestTimeoutMs, () =>
-      silence.reject(unavailableError(this.store.name, key, requestTimeoutMs, undefined)),
+      silence.reject(
+        unavailableError(this.store.name, key, `requestTimeoutMs ${requestTimeoutMs}`, undefined),
+      ),
     );
     timer.keepAlive(true);
     try {

@@ -881,8 +881,10 @@ export class LiveClaim {
   /** The store has been silent for too long. */
   #outage(): HoldfastError {
     const { store, settings, report } = this.#heartbeat;
-    const { key } = this.request;
-    const error = unavailableError(store.name, key, settings.requestTimeoutMs, this.#lastError);
+    const { key, ttlMs } = this.request;
+    const bound =
+      this.#phase === "waiting" ? `ttlMs ${ttlMs}` : `requestTimeoutMs ${settings.requestTimeoutMs}`;
+    const error = unavailableError(store.name, key, bound, this.#lastError);
     report.outage(error);
     return error;
   }

@@ -42,6 +42,7 @@ describe.each(verbs)("outage: %s", (_, call) => {
     await scene.clock.advance(1);
     expect(calling.error).toBeInstanceOf(StoreUnavailableError);
     expect(calling.error).toMatchObject({ code: "STORE_UNAVAILABLE", key: "k", retryable: true });
+    expect(calling.error).toHaveProperty("message", expect.stringContaining("(requestTimeoutMs 600)"));
     const asked = scene.sent("acquire").map(({ args: [{ id, token }] }) => `${id} ${token}`);
     expect(asked.length).toBeGreaterThanOrEqual(3);
     expect(new Set(asked).size).toBe(1);

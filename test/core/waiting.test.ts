@@ -258,6 +258,7 @@ describe("waiting: in trouble", () => {
     expect(waiting.state).toBe("pending");
     await scene.clock.advance(1);
     expect(waiting).toMatchObject({ state: "rejected", error: { code: "STORE_UNAVAILABLE", key: "k" } });
+    expect(waiting.error).toHaveProperty("message", expect.stringContaining(`(ttlMs ${TTL_MS})`));
   });
 
   test("a waiter gets through an outage that is shorter than its ttl", async () => {
