@@ -4,12 +4,11 @@ import { fileStore } from "holdfast/file";
 
 const [folder = "", how = ""] = process.argv.slice(2);
 const locks = createLocks(fileStore(folder), { onWarning: () => {} });
-await locks.mutex("ending").run(() => {});
+// It may be granted while the process ends, and then its ttl ends it.
+const mutex = locks.mutex("ending", { ttlMs: 1_000 });
+await mutex.run(() => {});
 process.once("message", () => {
-  locks
-    .mutex("ending")
-    .tryAcquire()
-    .catch(() => {});
+  mutex.tryAcquire().catch(() => {});
   // Until then the request is with the thread.
   setTimeout(() => {
     process.send?.("ends");
