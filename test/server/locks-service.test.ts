@@ -50,7 +50,7 @@ describe.each(Object.keys(transports) as (keyof typeof transports)[])("%s", (nam
     const key = newKey();
     const cases: (string | undefined)[] = [];
     let lease: wire.Lease | undefined;
-    for await (const { event } of locks.acquire({ key, ttlMs: 300, info: "a test" })) {
+    for await (const { event } of locks.acquire({ key, ttlMs: 2_000, info: "a test" })) {
       cases.push(event.case);
       if (event.case === "acquired") lease = event.value.lease;
       if (event.case === "heartbeat") {
@@ -170,13 +170,13 @@ describe("acquire", () => {
       const key = newKey();
       const broken = new AbortController();
       const stream = locks
-        .acquire({ key, ttlMs: 600, releaseOnDisconnect }, { signal: broken.signal })
+        .acquire({ key, ttlMs: 2_000, releaseOnDisconnect }, { signal: broken.signal })
         [Symbol.asyncIterator]();
       await stream.next();
       broken.abort();
       await expect(stream.next()).rejects.toThrow();
       const brokenMs = performance.now();
-      const { acquired } = await locks.acquireDetached({ key, maxWaitMs: 5_000, ttlMs: 600 });
+      const { acquired } = await locks.acquireDetached({ key, maxWaitMs: 5_000, ttlMs: 2_000 });
       expect(acquired).toBe(true);
       const waitedMs = performance.now() - brokenMs;
       // It was renewed at most a third of its ttl before.
@@ -187,7 +187,7 @@ describe("acquire", () => {
   test("a lease that is ended by force is lost at its next heartbeat", async () => {
     const key = newKey();
     const locks = client();
-    const stream = locks.acquire({ key, ttlMs: 300 })[Symbol.asyncIterator]();
+    const stream = locks.acquire({ key, ttlMs: 1_500 })[Symbol.asyncIterator]();
     const { event } = (await stream.next()).value as wire.AcquireEvent;
     const { lease } = event.value as wire.Acquired;
     expect(await locks.forceRelease({ key, id: lease!.id })).toMatchObject({ released: true });
@@ -213,7 +213,7 @@ describe("acquire many", () => {
     const [a, b] = [`${newKey()}-a`, `${newKey()}-b`];
     const locks = client();
     const keysAsked = [{ key: b, mode: wire.Mode.SHARED }, { key: a }];
-    const stream = locks.acquireMany({ keys: keysAsked, terms: { ttlMs: 300, releaseOnDisconnect: true } });
+    const stream = locks.acquireMany({ keys: keysAsked, terms: { ttlMs: 1_500, releaseOnDisconnect: true } });
     const events = stream[Symbol.asyncIterator]();
     const { event } = (await events.next()).value as wire.AcquireManyEvent;
     expect((event.value as wire.AcquiredMany).leases.map(({ key }) => key)).toEqual([a, b]);
@@ -251,7 +251,7 @@ describe("extend, list and watch", () => {
   test("extend prolongs a detached lease, and says when it is gone", async () => {
     const key = newKey();
     const locks = client();
-    const { lease } = await locks.acquireDetached({ key, ttlMs: 1_000 });
+    const { lease } = await locks.acquireDetached({ key, ttlMs: 10_000 });
     const extended = await locks.extend({ ...refOf(lease), ttlMs: 60_000 });
     expect(extended.fence).toBe(lease?.fence);
     expect(extended.expiresInMs).toBeGreaterThan(50_000);

@@ -53,8 +53,8 @@ describe.skipIf(!canRunRedis())("redis: fences", () => {
   test("a client that waited has seen its own, too", async () => {
     const locks = open();
     await beAhead();
-    const lease = await open().mutex("key", { ttlMs: 600 }).acquire();
-    const waiting = locks.mutex("key", { ttlMs: 600 }).acquire();
+    const lease = await open().mutex("key", { ttlMs: 5_000 }).acquire();
+    const waiting = locks.mutex("key", { ttlMs: 5_000 }).acquire();
     await lease.release();
     const next = await waiting;
     await server.command("FLUSHALL");

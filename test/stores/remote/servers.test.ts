@@ -59,7 +59,7 @@ describe.skipIf(!canRunRedis())("two servers over one Redis", () => {
     const [first, second] = [await start(), await start()];
     const locks = createLocks(remoteStore([first.url, second.url]));
     toEnd.push(() => locks.close());
-    const lease = await locks.mutex("moves", { ttlMs: 900 }).acquire();
+    const lease = await locks.mutex("moves", { ttlMs: 4_500 }).acquire();
     await first.stop();
     await second.stop();
     const third = await start(first.port);
