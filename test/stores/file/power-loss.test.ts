@@ -470,7 +470,7 @@ describe("file: what may be lost", () => {
     expect(await took(long.release())).toEqual([false]);
     const first = await locks.mutex("passed on").acquire();
     const second = locks.mutex("passed on").acquire();
-    await vi.waitFor(async () => expect((await locks.inspect("passed on")).waiting).toHaveLength(1));
+    await vi.waitFor(async () => expect((await locks.inspect("passed on")).waiting).toHaveLength(1), 5_000);
     asked.splice(0);
     expect(await took(first.release())).toEqual([false]);
     await (await second).release();
