@@ -9,16 +9,17 @@ const STOPPED =
   "The statement was stopped by an administrator or by a time limit. Whether it was made before is unknown.";
 const TRANSIENT = "Others were in the way; nothing was written.";
 const FULL = "The server has no more room: free some on its disk.";
-const CLUSTER = "This node of the cluster is not ready.";
+const MEMORY = "The server is out of memory: give it more, or let fewer use it.";
+const CLUSTER = "This node of the cluster is not ready: wait until it is, or reach another.";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 export const unavailable: Readonly<Record<number, string>> = {
   1021: FULL,
   1036: READ_ONLY,
-  1037: "The server is out of memory.",
-  1038: "The server is out of memory.",
+  1037: MEMORY,
+  1038: MEMORY,
   1040: BUSY,
-  1041: "The server is out of memory.",
+  1041: MEMORY,
   1047: CLUSTER,
   1053: "The server is being shut down.",
   1077: LOST,
@@ -85,8 +86,8 @@ export const unauthorized: Readonly<Record<number, string>> = {
   1698: LOGIN,
   1820: "The password of the user has expired: set another one.",
   1862: "The password of the user has expired: set another one.",
-  3118: "The account of the user is locked.",
-  4151: "The account of the user is locked.",
+  3118: "The account of the user is locked: let an administrator unlock it.",
+  4151: "The account of the user is locked: let an administrator unlock it.",
 };
 
 const MIGRATE =
@@ -113,12 +114,29 @@ export const failures: Readonly<Record<number, string>> = {
 };
 
 /** What mysql2 and Node come up with. All other codes of theirs are trouble on the way to the server. */
-export const clientFailures: Readonly<Record<string, ErrorCode>> = {
-  AUTH_SWITCH_PLUGIN_ERROR: "UNAUTHORIZED",
-  MYSQL_CLEAR_PASSWORD_NOT_ENABLED: "UNAUTHORIZED",
-  HANDSHAKE_NO_SSL_SUPPORT: "STORE_FAILURE",
-  POOL_NOEXIST: "STORE_FAILURE",
+const clientFailures: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+  AUTH_SWITCH_PLUGIN_ERROR: [
+    "UNAUTHORIZED",
+    "It cannot log in as the server wants it to: give the user another way to, or the client authPlugins.",
+  ],
+  MYSQL_CLEAR_PASSWORD_NOT_ENABLED: [
+    "UNAUTHORIZED",
+    "The server wants the password as it is: give the client ssl and enableCleartextPlugin, or the user another way to log in.",
+  ],
+  HANDSHAKE_NO_SSL_SUPPORT: [
+    "STORE_FAILURE",
+    "The server takes no encrypted connections: set them up there, or leave out ssl where the network is your own.",
+  ],
+  POOL_NOEXIST: [
+    "STORE_FAILURE",
+    "The pool cluster has no pool of that name: add one, or ask of() for another.",
+  ],
 };
+
+/** Where nothing was tried yet that the server would have refused. */
+export function readOnlyError(): StoreUnavailableError {
+  return new StoreUnavailableError(`MySQL is unavailable: its read_only is on. ${READ_ONLY}`);
+}
 
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
@@ -150,9 +168,8 @@ function clientError(error: unknown): HoldfastError {
   const { code } = Object(error) as { code?: unknown };
   const known = clientFailures[String(code)];
   if (known !== undefined) {
-    return new HoldfastError(known, `The MySQL client failed with ${code}. The cause has its words.`, {
-      cause: error,
-    });
+    const [as, what] = known;
+    return new HoldfastError(as, `The MySQL client failed with ${code}. ${what}`, { cause: error });
   }
   if (isMistake(error)) {
     const what = "The MySQL client failed. The cause has its words.";

@@ -5,7 +5,7 @@
  */
 import { checkOptionNames, HoldfastError } from "../../core/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
-import { serverErrno } from "./errors.ts";
+import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
 import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
 
@@ -29,7 +29,10 @@ export async function migrateMysql(client: MysqlClient, options: MysqlMigrationO
   await migrate(sender(checkClient(client), PATIENCE_MS), names);
 }
 
+/** A user with all rights could write to a replica, too, which would go its own way from then on. */
 export async function migrate(send: Send, names: TableNames): Promise<void> {
+  const [rows] = await send(`select ${IS_READ_ONLY}`);
+  if (Number(rows?.[0]?.[0]) !== 0) throw readOnlyError();
   await send(createTable(names));
   for (const procedure of [createSwap(names), createSweep(names)]) await unlessThere(send(procedure));
 }
@@ -80,8 +83,10 @@ const BY_THE_CLOCK_OF_THE_SERVER = `if abs(timestampdiff(second, now(6), sysdate
       signal sqlstate '45000' set message_text = 'The session has a clock of its own';
     end if;`;
 
+const IS_READ_ONLY = "cast(@@global.read_only as char) not in ('0', 'OFF')";
+
 /** Users with all rights may write to a replica all the same. */
-const NOT_ON_A_REPLICA = `if cast(@@global.read_only as char) not in ('0', 'OFF') then
+const NOT_ON_A_REPLICA = `if ${IS_READ_ONLY} then
       signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'The server is read-only';
     end if;`;
 

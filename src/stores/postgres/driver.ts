@@ -3,7 +3,7 @@ import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import { checkUsable, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
-import { checkServer, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
+import { checkServer, checkTable, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
 import { byBytes, inOrder } from "./key-order.ts";
 import { Listening } from "./listening.ts";
 import { migratePostgres, TOO_LATE } from "./migration.ts";
@@ -50,12 +50,13 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   async function check(): Promise<void> {
     const statement = { text: factsQuery(), values: [names.table, names.swapSignature] };
     let facts = only(await ask<ServerFacts>(statement));
+    checkServer(facts);
     checkWritable(facts);
     if (autoMigrate && !isMigrated(facts)) {
       await migratePostgres(client, { table: names.given });
       facts = only(await ask<ServerFacts>(statement));
     }
-    checkServer(facts, names);
+    checkTable(facts, names);
   }
 
   /** Several calls at once check together. What failed is tried again by the next one. */

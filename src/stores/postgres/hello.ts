@@ -16,11 +16,15 @@ export interface ServerFacts {
 
 const OLDEST = 12;
 
-/** $1: the table. $2: the function with its parameters. */
-export function factsQuery(): string {
+export function databaseQuery(): string {
   return `select
   current_setting('server_version_num')::int as version,
-  current_setting('server_encoding') as encoding,
+  current_setting('server_encoding') as encoding`;
+}
+
+/** $1: the table. $2: the function with its parameters. */
+export function factsQuery(): string {
+  return `${databaseQuery()},
   current_setting('transaction_isolation') as isolation,
   pg_is_in_recovery() or current_setting('transaction_read_only')::boolean as read_only,
   (select relpersistence::text from pg_class where oid = to_regclass($1)) as persistence,
@@ -31,9 +35,19 @@ export function isMigrated(facts: ServerFacts): boolean {
   return facts.persistence !== null && facts.has_function;
 }
 
-/** Throws what is wrong, with what to do about it. */
-export function checkServer(facts: ServerFacts, { given }: TableNames): void {
-  const { version, encoding, isolation, persistence } = facts;
+/** Throws what is wrong, with what to do about it. Before anything is made there. */
+export function checkServer(facts: ServerFacts): void {
+  checkDatabase(facts);
+  const { isolation } = facts;
+  if (isolation !== "read committed") {
+    throw unsupported(
+      `Transactions of this client are "${isolation}", in which a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user.`,
+    );
+  }
+}
+
+/** The same for what does not depend on who asks. */
+export function checkDatabase({ version, encoding }: Pick<ServerFacts, "version" | "encoding">): void {
   if (Math.floor(version / 10_000) < OLDEST) {
     const shown = version < 100_000 ? "older than 10" : String(Math.floor(version / 10_000));
     throw unsupported(
@@ -45,11 +59,11 @@ export function checkServer(facts: ServerFacts, { given }: TableNames): void {
       `The encoding of the database is ${encoding}, in which not every key can be written. Use a database with the encoding UTF8.`,
     );
   }
-  if (isolation !== "read committed") {
-    throw unsupported(
-      `Transactions of this client are "${isolation}", in which a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user.`,
-    );
-  }
+}
+
+/** Throws what is wrong with the table, or that there is none. */
+export function checkTable(facts: ServerFacts, { given }: TableNames): void {
+  const { persistence } = facts;
   if (!isMigrated(facts)) {
     const missing = persistence === null ? `table "${given}"` : `function of the table "${given}"`;
     throw new HoldfastError(

@@ -2,6 +2,7 @@
 import { checkOptionNames } from "../../core/index.ts";
 import { checkClient, type PostgresClient } from "./client.ts";
 import { mapError } from "./errors.ts";
+import { checkDatabase, databaseQuery, type ServerFacts } from "./hello.ts";
 import { SWAP_PARAMETERS, type TableNames, tableNames } from "./table.ts";
 
 export interface PostgresMigrationOptions {
@@ -28,6 +29,9 @@ export async function migratePostgres(
   checkClient(client);
   const text = postgresMigration(options);
   try {
+    const { rows = [] } = await client.query(databaseQuery());
+    const [facts] = rows as ServerFacts[];
+    if (facts !== undefined) checkDatabase(facts);
     await client.query(text);
   } catch (error) {
     throw mapError(error);

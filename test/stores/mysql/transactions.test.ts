@@ -1,6 +1,6 @@
 /** What other transactions do to the store, and what the store does not do to them. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks } from "holdfast";
+import { createLocks, type Store } from "holdfast";
 import { migrateMysql } from "holdfast/mysql";
 import { createConnection, type RowDataPacket } from "mysql2/promise";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -245,6 +245,34 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
       await database.admin("set global read_only = 0");
     }
     expect(await lease.release()).toBe(true);
+  });
+
+  async function use(store: Store): Promise<void> {
+    await (await createLocks(store, { requestTimeoutMs: 500 }).mutex("k").tryAcquire())?.release();
+  }
+
+  test.each([
+    ["a store", (table: string) => use(database.store(database.pool(), { table, autoMigrate: true }))],
+    ["a migration", (table: string) => migrateMysql(database.pool(), { table })],
+  ])("%s makes no table on a server that is read-only, also not for users who may", async (by, ask) => {
+    const table = `made by ${by}`.replaceAll(" ", "-");
+    await database.admin("set global read_only = 1");
+    try {
+      await expect(ask(table)).rejects.toMatchObject({
+        code: "STORE_UNAVAILABLE",
+        message: expect.stringContaining(by === "a store" ? "did not answer" : "read_only is on"),
+      });
+    } finally {
+      await database.admin("set global read_only = 0");
+    }
+    const made = (what: string, name: string) =>
+      database.admin(`select 1 from information_schema.${what} where ${name} like '${table}%'`);
+    expect([...(await made("tables", "table_name")), ...(await made("routines", "routine_name"))]).toEqual(
+      [],
+    );
+    // It is made once the server takes writes.
+    await ask(table);
+    expect(await made("tables", "table_name")).toHaveLength(1);
   });
 
   test("nothing is swept on a server that is read-only, also not for users who may write all the same", async () => {

@@ -302,15 +302,34 @@ describe("postgres: the server", () => {
   };
 
   test.each([120_000, 130_012, 180_001])("of version %i will do", (version) => {
-    expect(checkServer({ ...facts, version }, tableNames("t"))).toBeUndefined();
+    expect(checkServer({ ...facts, version })).toBeUndefined();
   });
 
-  test.each([110_022, 90_624])("of version %i is too old", (version) => {
-    expect(() => checkServer({ ...facts, version }, tableNames("t"))).toThrow(
-      expect.objectContaining({
-        code: "UNSUPPORTED",
-        message: expect.stringMatching(/12 or newer.*upgrade/),
-      }),
-    );
-  });
+  test.each([
+    ["11", "a store", { version: 110_022 }, /^PostgreSQL 11 is too old.* 12 or newer: upgrade/],
+    ["9.6", "a store", { version: 90_624 }, /^PostgreSQL older than 10 is too old.* 12 or newer: upgrade/],
+    ["11", "a migration", { version: 110_022 }, /12 or newer: upgrade/],
+    ["another encoding", "a store", { encoding: "LATIN1" }, /LATIN1.*UTF8/],
+    ["another encoding", "a migration", { encoding: "LATIN1" }, /LATIN1.*UTF8/],
+    ["serializable transactions", "a store", { isolation: "serializable" }, /read committed/],
+  ])(
+    "with %s is told so by %s that would make the table, and nothing is made",
+    async (_, by, differs, message) => {
+      const sent: string[] = [];
+      const client = {
+        async query(statement: string | { text: string }) {
+          sent.push(typeof statement === "string" ? statement : statement.text);
+          return { rows: [{ ...facts, persistence: null, has_function: false, ...differs }] };
+        },
+      };
+      const store = postgresStore(client as never, { autoMigrate: true, listener: false });
+      onTestFinished(() => store.close());
+      const told = await failure(
+        by === "a store" ? store.acquire(request) : migratePostgres(client as never),
+      );
+      expect(told).toMatchObject({ code: "UNSUPPORTED", message: expect.stringMatching(message) });
+      expect(sent).toHaveLength(1);
+      expect(sent[0]).toMatch(/^select/);
+    },
+  );
 });
