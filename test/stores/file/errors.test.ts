@@ -24,7 +24,8 @@ describe("file: errors", () => {
     expect(error.message).toContain("some/folder");
     expect(error.message).toContain(name);
     expect(error.message).toContain(what);
-    expect(what).toMatch(/^[A-Z].{15,}\.$/s);
+    // What it is, and then what to do.
+    expect(what).toMatch(/^[A-Z].{10,}[.:] \S.{5,}\.$/s);
     expect(error.cause).toMatchObject({ message: "as the system said" });
   });
 

@@ -21,10 +21,10 @@ function start(
   { onTestFinished }: TestContext,
   program: string,
   args: readonly string[],
-  execArgv: readonly string[] = [],
+  env: NodeJS.ProcessEnv = {},
 ) {
   const path = fileURLToPath(new URL(program, import.meta.url));
-  const child = fork(path, args, { execArgv: ["--import", "tsx", ...execArgv] });
+  const child = fork(path, args, { execArgv: ["--import", "tsx"], env: { ...process.env, ...env } });
   onTestFinished(() => void child.kill("SIGKILL"));
   return child;
 }
@@ -58,8 +58,11 @@ describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
       const folder = testFolder(context);
       const locks = createLocks(fileStore(folder));
       const lease = await locks.mutex("paused", { ttlMs: 60_000 }).acquire();
-      const shift = `data:text/javascript,const now=Date.now;Date.now=()=>now()+(${byMs})`;
-      const child = start(context, "./holder-process.ts", [folder, "2000"], ["--import", shift]);
+      // By the environment, as that is for the thread of the store as well, which alone looks at the wall clock.
+      const shift = encodeURI(`data:text/javascript,const now=Date.now;Date.now=()=>now()+(${byMs})`);
+      const child = start(context, "./holder-process.ts", [folder, "2000"], {
+        NODE_OPTIONS: `--import ${shift}`,
+      });
       const messages: HolderMessage[] = [];
       child.on("message", (message) => messages.push(message as HolderMessage));
       await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
@@ -123,8 +126,8 @@ describe.concurrent("file: wake-ups", { timeout: 30_000 }, () => {
     const folder = testFolder(context);
     const locks = createLocks(fileStore(folder));
     const lease = await locks.mutex("paused").acquire();
-    // Its heartbeat is due every 20 s.
-    const child = start(context, "./holder-process.ts", [folder, "60000"]);
+    // Its heartbeat is due every 60 s, which is longer than the test has.
+    const child = start(context, "./holder-process.ts", [folder, "180000"]);
     const told = once(child, "message");
     await until("the process waits", async () => (await locks.inspect("paused")).waitingCount === 1);
     await lease.release();
