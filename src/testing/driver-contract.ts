@@ -214,24 +214,30 @@ function timing(test: Define, checksTime: boolean): void {
     assert.ok(listed - before < 60_000);
   });
 
-  const early: readonly [string, number, number][] = [
+  const windows: readonly [string, number, number][] = [
     ["before its time", 60_000, 120_000],
     ["after its time", -120_000, -60_000],
   ];
-  for (const [when, fromMs, toMs] of early) {
+  for (const [when, fromMs, toMs] of windows) {
     test(
-      `a change is not made ${when}`,
+      `neither a record nor a change of one is made ${when}, alone or with others`,
       async (trial) => {
-        const key = trial.key();
+        const [absent, present] = [trial.key("absent"), trial.key("present")];
+        const version = await trial.write(present, undefined, "one");
         const nowMs = Math.floor((await trial.driver.read([])).nowMs);
-        const changes = [changeOf(key, undefined, "one")];
-        const { results } = await trial.driver.swap({
-          changes,
-          earliestMs: nowMs + fromMs,
-          latestMs: nowMs + toMs,
-        });
-        assert.deepEqual(results, [{ state: "untimely" }]);
-        assert.equal(await trial.textOf(key), undefined);
+        const [making, changing] = [changeOf(absent, undefined, "one"), changeOf(present, version, "two")];
+        for (const changes of [[making], [changing], [making, changing]]) {
+          const window = { earliestMs: nowMs + fromMs, latestMs: nowMs + toMs };
+          const { results } = await trial.driver.swap({ changes, ...window });
+          assert.deepEqual(
+            results,
+            changes.map(() => ({ state: "untimely" })),
+          );
+          assert.equal(await trial.textOf(absent), undefined);
+          assert.equal(await trial.textOf(present), "one");
+        }
+        // Nor has it another version.
+        await trial.write(present, version, "three");
       },
       checksTime,
     );

@@ -1,5 +1,4 @@
-import type { StoreHarness, TestRunner } from "holdfast/testing";
-import { storeContract } from "holdfast/testing";
+import type { TestRunner } from "holdfast/testing";
 
 export interface ContractReport {
   readonly passed: readonly string[];
@@ -7,8 +6,8 @@ export interface ContractReport {
   readonly failed: readonly string[];
 }
 
-/** Runs the suite without reporting to anybody, all tests side by side, and says what became of each. */
-export async function runContract(harness: StoreHarness): Promise<ContractReport> {
+/** Runs what a suite defines without reporting to anybody, all tests side by side, and says what became of each. */
+export async function runContract(defineSuite: (runner: TestRunner) => void): Promise<ContractReport> {
   const tests: { readonly name: string; readonly body: () => Promise<void> }[] = [];
   const skipped: string[] = [];
   const path: string[] = [];
@@ -23,7 +22,7 @@ export async function runContract(harness: StoreHarness): Promise<ContractReport
     },
     it,
   };
-  storeContract(harness, runner);
+  defineSuite(runner);
 
   const passed: string[] = [];
   const failed: string[] = [];
@@ -33,7 +32,7 @@ export async function runContract(harness: StoreHarness): Promise<ContractReport
   return { passed, skipped, failed };
 }
 
-/** A broken store can leave a test waiting for ever, which is a failure too. */
+/** Something broken can leave a test waiting for ever, which is a failure too. */
 async function succeeds(body: () => Promise<void>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const hung = new Promise<boolean>((resolve) => {
