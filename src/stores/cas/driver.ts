@@ -119,6 +119,7 @@ export interface SwapBatch {
   readonly stamp?: bigint;
 }
 
+/** What became of one change. */
 export type ChangeResult =
   /** The key had the version that was expected, and has this one now. */
   | { readonly state: "swapped"; readonly version: Version }
@@ -140,16 +141,19 @@ export interface Timed {
   readonly nowMs: number;
 }
 
+/** What `read` answers. */
 export interface ReadReply extends Timed {
   /** In the order asked; undefined where there is no record. */
   readonly records: readonly (StoredRecord | undefined)[];
 }
 
+/** What `swap` answers. */
 export interface SwapReply extends Timed {
   /** In the order of the changes. */
   readonly results: readonly ChangeResult[];
 }
 
+/** What `list` answers. */
 export interface ListReply extends Timed {
   /** In the order of their keys' bytes. */
   readonly records: readonly ListedRecord[];

@@ -1,5 +1,6 @@
 import { type Clock, DEFAULT_CLOCK_DRIFT } from "../../core/index.ts";
 
+/** Options of `casStore`, and of all stores over it. */
 export interface CasStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. A record is one value, so less than elsewhere. Default 1,000. */
   readonly maxWaiters?: number;
@@ -19,8 +20,9 @@ export interface CasStoreOptions {
    * what the server's clock may ever be set back. Default 300,000.
    */
   readonly keepIdleMs?: number;
-  /** Where the database cannot push: how soon and how seldom to look whether somebody's turn has come. Default 20 and 1,000. */
+  /** Where the database cannot push: how soon to look whether somebody's turn has come, in milliseconds. 1 to 60,000. Default 20. */
   readonly minPollMs?: number;
+  /** How seldom to look, at the longest: a look that finds nothing doubles the time to the next. Up to 60,000. Default 1,000. */
   readonly maxPollMs?: number;
   /**
    * By how much, as a fraction, the rates of this machine's clock and the server's may differ. Default 0.001. 0 to 0.1.

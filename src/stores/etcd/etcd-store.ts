@@ -3,6 +3,7 @@ import { type CasStoreOptions, casDefaults, casStore } from "../cas/index.ts";
 import { checkClient, type EtcdClient } from "./client.ts";
 import { EtcdDriver } from "./driver.ts";
 
+/** Options of `etcdStore`. */
 export interface EtcdStoreOptions
   extends Pick<CasStoreOptions, "maxFlights" | "giveUpMs" | "clockDrift" | "clock"> {
   /** What all keys begin with, before a slash. 1 to 128 characters, no control characters. Default "holdfast". */

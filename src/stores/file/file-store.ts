@@ -2,6 +2,7 @@ import { checkOptionNames, invalid, type Store } from "../../core/index.ts";
 import { casStore } from "../cas/index.ts";
 import { fileDriver } from "./file-driver.ts";
 
+/** Options of `fileStore`. */
 export interface FileStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. 0 to 1,000,000. Default 1,000. */
   readonly maxWaiters?: number;

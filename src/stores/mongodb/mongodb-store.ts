@@ -3,6 +3,7 @@ import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../
 import { type MongodbCollection, type MongodbDatabase, recordsIn } from "./database.ts";
 import { MongodbDriver } from "./mongodb-driver.ts";
 
+/** Options of `mongodbStore`. */
 export interface MongodbStoreOptions extends CasStoreOptions {
   /** The collection for the records, where a database is passed. It should hold nothing else. Default "holdfast". */
   readonly collection?: string;

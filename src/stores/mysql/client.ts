@@ -21,6 +21,7 @@ export interface MysqlConnection {
   query(query: MysqlQuery): Promise<[unknown, unknown]>;
 }
 
+/** A connection that a pool lends. */
 export interface MysqlPoolConnection extends MysqlConnection {
   release(): void;
   destroy(): void;
@@ -31,6 +32,7 @@ export interface MysqlPool {
   getConnection(): Promise<MysqlPoolConnection>;
 }
 
+/** What `mysqlStore` takes. */
 export type MysqlClient = MysqlPool | MysqlConnection;
 
 /** A value of a row. Numbers may come as text, depending on how the connection is set. */

@@ -80,7 +80,7 @@ export function checkVersion(version: string): void {
 function checkDurability({ isDurable }: Facts, durability: Durability): void {
   if (isDurable || durability === "ephemeral") return;
   throw new HoldfastError(
-    "STORE_FAILURE",
+    "DURABILITY_UNAVAILABLE",
     `The server may lose commits that it has answered when its machine crashes, so the store is not "local". Set innodb_flush_log_at_trx_commit = 1 (and with a binary log sync_binlog = 1), or pass durability: "ephemeral".`,
   );
 }

@@ -9,6 +9,7 @@ import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
 import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
 
+/** Options of `migrateMysql`. */
 export interface MysqlMigrationOptions {
   /** The table, or database and table with a dot between them. Default "holdfast_locks". */
   readonly table?: string;

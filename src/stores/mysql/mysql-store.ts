@@ -11,6 +11,7 @@ import { checkClient, type MysqlClient, sender } from "./client.ts";
 import { mysqlDriver } from "./driver.ts";
 import { DEFAULT_TABLE, tableNames } from "./table.ts";
 
+/** Options of `mysqlStore`. */
 export interface MysqlStoreOptions extends CasStoreOptions {
   /** The table, or database and table with a dot between them. Default "holdfast_locks". */
   readonly table?: string;

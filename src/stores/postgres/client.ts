@@ -4,6 +4,7 @@ import { sqlState } from "./errors.ts";
 import { type Over, type PooledConnection, pipelineOf, type QueryPort } from "./pipeline.ts";
 import type { Statement } from "./statements.ts";
 
+/** What a query resolves with. */
 export interface PostgresResult {
   readonly rows: readonly unknown[];
 }
@@ -24,6 +25,7 @@ export interface PostgresListener {
   unref?(): unknown;
 }
 
+/** What `listen` brings. */
 export interface PostgresNotification {
   readonly channel: string;
   readonly payload?: string | undefined;

@@ -41,7 +41,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "55P03": unavailable(
     "A row stayed locked for lock_timeout. It is tried again; nobody else should lock the table.",
   ),
-  "57014": unavailable("The statement was cancelled, as by statement_timeout. Allow it more than flightMs."),
+  "57014": unavailable("The statement was cancelled, as by statement_timeout. Allow it more than a second."),
   "57": unavailable("The server is starting or stopping, or has ended the session. It is tried again."),
   "58": unavailable("The operating system of the server failed. Its log says more."),
 };

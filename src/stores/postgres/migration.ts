@@ -5,6 +5,7 @@ import { mapError } from "./errors.ts";
 import { checkDatabase, databaseQuery, type ServerFacts } from "./hello.ts";
 import { SWAP_PARAMETERS, type TableNames, tableNames } from "./table.ts";
 
+/** Options of `migratePostgres` and `postgresMigration`. */
 export interface PostgresMigrationOptions {
   /** The table, or schema and table with a dot between them. Default "holdfast_locks". */
   readonly table?: string;

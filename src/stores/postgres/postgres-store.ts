@@ -11,6 +11,7 @@ import { postgresDriver } from "./driver.ts";
 import { DEFAULT_TABLE } from "./migration.ts";
 import { tableNames } from "./table.ts";
 
+/** Options of `postgresStore`. */
 export interface PostgresStoreOptions extends CasStoreOptions {
   /** The table, or schema and table with a dot between them. Default "holdfast_locks". */
   readonly table?: string;

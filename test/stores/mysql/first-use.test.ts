@@ -179,7 +179,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
 
   test("a server that may lose commits is not durable, unless nobody asks for that", async () => {
     await expect(use(mysqlStore(database.pool()))).rejects.toMatchObject({
-      code: "STORE_FAILURE",
+      code: "DURABILITY_UNAVAILABLE",
       message: expect.stringContaining("innodb_flush_log_at_trx_commit"),
     });
     await database.admin("set global innodb_flush_log_at_trx_commit = 1");
