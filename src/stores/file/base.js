@@ -5,7 +5,7 @@
 
 import { firstTime } from "./disk-clock.js";
 import { codedError } from "./failures.js";
-import { FORMAT, firstLog, isNew, parse, readState, writeState } from "./folder-state.js";
+import { FORMAT, firstLog, firstVersion, isNew, parse, readState, writeState } from "./folder-state.js";
 import { changesIn } from "./log.js";
 
 /**
@@ -38,7 +38,7 @@ export class Base {
   static of(file, machine) {
     file.transact(() => {
       if (!isNew(file.root)) return readState(file.root);
-      const state = { format: FORMAT, versions: 0, ...firstTime(machine), ...firstLog() };
+      const state = { format: FORMAT, versions: firstVersion(), ...firstTime(machine), ...firstLog() };
       writeState(file.root, state);
       return state;
     });
@@ -73,7 +73,7 @@ export class Base {
   }
 
   /**
-   * After a restart of the machine: puts all into it that the logs still have, and begins a log that neither of them is.
+   * For a run that begins: puts all into it that the logs still have, and begins a log that neither of them is, and other versions.
    *
    * @param {Log} log
    */
@@ -86,7 +86,8 @@ export class Base {
       this.#apply(former);
       this.#apply(latter);
       const between = stateAfter(before, former, generation + 1);
-      writeState(this.#file.root, stateAfter(between, latter, generation + 2));
+      const after = stateAfter(between, latter, generation + 2);
+      writeState(this.#file.root, { ...after, versions: firstVersion() });
     });
   }
 

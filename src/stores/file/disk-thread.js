@@ -132,7 +132,7 @@ function unwaited(work) {
 }
 
 async function open() {
-  mkdirSync(data.folder, { recursive: true });
+  const firstMade = mkdirSync(data.folder, { recursive: true });
   const name = nameOfFolder(data.folder);
   // For as long as the file is open, and while it is being opened.
   const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
@@ -147,7 +147,7 @@ async function open() {
         undisturbed: (work) => undisturbed(data.gate, work),
       });
       // The contents of new files are on the disk by now, but not their names.
-      for (const folder of [data.folder, dirname(data.folder)]) syncFolder(folder);
+      syncNames(data.folder, dirname(firstMade ?? data.folder));
       letGo = giveBack;
       return opened;
     } finally {
@@ -159,8 +159,16 @@ async function open() {
   }
 }
 
-/** @param {string} folder */
-function syncFolder(folder) {
+/** Not every system lets a folder be opened or flushed, and one above may be somebody else's. */
+const NOT_OURS = new Set(["EACCES", "EPERM", "EISDIR", "EINVAL", "ENOTSUP"]);
+
+/**
+ * Puts the names on the disk that a folder and those above it have.
+ *
+ * @param {string} folder
+ * @param {string} last The uppermost of them.
+ */
+function syncNames(folder, last) {
   try {
     const descriptor = openSync(folder, "r");
     try {
@@ -168,9 +176,10 @@ function syncFolder(folder) {
     } finally {
       closeSync(descriptor);
     }
-  } catch {
-    // Not every system lets a folder be opened, and the one above may be somebody else's.
+  } catch (error) {
+    if (!NOT_OURS.has(String(failureOf(error).code))) throw error;
   }
+  if (folder !== last) syncNames(dirname(folder), last);
 }
 
 async function loadLmdb() {

@@ -1,5 +1,4 @@
 /** What can be told about a folder before anything is written into it. */
-import { randomUUID } from "node:crypto";
 import {
   accessSync,
   closeSync,
@@ -69,7 +68,8 @@ const ROOM_BYTES = 65_536;
 
 /** @param {string} folder */
 function checkRoom(folder) {
-  const probe = join(folder, `probe-${randomUUID()}`);
+  // One name, so that those who are killed here leave one file.
+  const probe = join(folder, "probe");
   try {
     writeFileSync(probe, Buffer.alloc(ROOM_BYTES), { flush: true });
   } finally {
@@ -97,7 +97,7 @@ export function checkHead(file) {
   const { size } = statSync(file);
   // Just being made.
   if (size === 0) return;
-  const head = readHead(file);
+  const head = beginningOf(file, HEAD_AT + 8);
   const magicAt = [HEAD_AT, OLD_HEAD_AT].find((at) => head.readUInt32LE(at) === MAGIC);
   if (size < LEAST_BYTES || magicAt === undefined) throw coded(INVALID, "it does not begin as one of LMDB");
   const version = head.readUInt32LE(magicAt + 4);
@@ -105,16 +105,38 @@ export function checkHead(file) {
     throw coded(VERSION_MISMATCH, `its version is ${version}`);
 }
 
-/** @param {string} file */
-function readHead(file) {
-  const head = Buffer.alloc(HEAD_AT + 8);
+/**
+ * Removes `locks.mdb` where the power was lost before any of it was on the disk: it may have its size, and nothing in it. Then nothing was ever
+ * written to a log.
+ *
+ * @param {string} folder
+ */
+export function removeUnbegun(folder) {
+  const base = join(folder, "locks.mdb");
+  const isEmpty = (/** @type {string} */ file) =>
+    !existsSync(file) || beginningOf(file, LEAST_BYTES).every((byte) => byte === 0);
+  // Without a size, it is just being made.
+  if (
+    existsSync(base) &&
+    statSync(base).size > 0 &&
+    [base, join(folder, "log-0"), join(folder, "log-1")].every(isEmpty)
+  )
+    rmSync(base);
+}
+
+/**
+ * @param {string} file
+ * @param {number} bytes
+ */
+function beginningOf(file, bytes) {
+  const beginning = Buffer.alloc(bytes);
   const descriptor = openSync(file, "r");
   try {
-    readSync(descriptor, head);
+    readSync(descriptor, beginning);
   } finally {
     closeSync(descriptor);
   }
-  return head;
+  return beginning;
 }
 
 /**

@@ -74,6 +74,15 @@ export function firstLog() {
   return { generation: 1, sum: Math.floor(Math.random() * LARGEST_SUM) };
 }
 
+/**
+ * What versions go on from in a run that begins with what the disk has. A process of an earlier run may live on and know versions that the disk
+ * has not, or that were in a folder which somebody has removed, and swaps by what it knows: the same numbers must not come again. So they begin
+ * anywhere. That one which somebody still knows is met is as likely as to draw one card out of 2^52, times the changes of the run.
+ */
+export function firstVersion() {
+  return Math.floor(Math.random() * 2 ** 52);
+}
+
 /** @param {readonly unknown[]} values */
 function areNumbers(...values) {
   return values.every(Number.isFinite);

@@ -1,6 +1,6 @@
 /** A folder's thread as the stores of this process see it: they share one for each folder, which ends with the last of them. */
-import { mkdirSync, realpathSync } from "node:fs";
-import { resolve } from "node:path";
+import { realpathSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
 import { Worker } from "node:worker_threads";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import { mapFailure } from "./errors.ts";
@@ -105,11 +105,15 @@ export class FolderThread {
     });
     worker.unref();
     worker.on("message", (post: Post) => this.#deliver(post));
-    worker.on("error", (error) => this.#lose(worker, error));
+    let cause: unknown;
+    worker.on("error", (error) => {
+      cause = error;
+    });
+    // Not before: what it has open is closed until then, and another thread must not have it open meanwhile.
     worker.on("exit", () => {
       gates.delete(gate);
       if (gates.size === 0) process.off("exit", finishTransactions);
-      this.#lose(worker, undefined);
+      this.#lose(worker, cause);
     });
     this.#worker = worker;
     return worker;
@@ -141,13 +145,14 @@ export class FolderThread {
   }
 }
 
-/** One path for a folder that can be reached by several. What is wrong with one that cannot be made is told by the thread. */
+/** One path for a folder that can be reached by several, also where it is yet to be made: by the thread, which tells what is wrong with it. */
 function realPath(folder: string): string {
+  const path = resolve(folder);
   try {
-    mkdirSync(folder, { recursive: true });
-    return realpathSync(folder);
+    return realpathSync(path);
   } catch {
-    return resolve(folder);
+    const above = dirname(path);
+    return above === path ? path : join(realPath(above), basename(path));
   }
 }
 

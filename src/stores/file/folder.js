@@ -17,7 +17,7 @@ import { Base } from "./base.js";
 import { alignedTime, readMonotonicMs, resumedTime, thisMachine, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
-import { checkFile } from "./folder-checks.js";
+import { checkFile, removeUnbegun } from "./folder-checks.js";
 import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
 import { LIVE_NAME, removeUnreadable, removeUnused } from "./live-file.js";
 import { LmdbFile } from "./lmdb-file.js";
@@ -108,6 +108,7 @@ export class Folder {
       return file;
     };
     try {
+      removeUnbegun(folder);
       // Whoever may not use it is told so before anything is removed.
       checkFile(folder, join(folder, "locks.mdb"));
       removeUnreadable(join(folder, LIVE_NAME));

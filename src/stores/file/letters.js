@@ -5,6 +5,7 @@
  * where nothing was written, as another process may have written what was seen. What only gives back what would end soon anyway may be
  * lost, and is answered before.
  */
+import { constants } from "node:os";
 import { countChanges } from "./change-format.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
@@ -20,8 +21,14 @@ import { answer, swap } from "./requests.js";
  * @typedef {import("./protocol.ts").SwapRequest} SwapRequest
  */
 
-/** After these the files have to be opened anew: LMDB does nothing more with what it has in memory. */
-const PANIC_CODES = new Set([-30795, -30797, -30796, -30782, -30779, STALE_BASE]);
+/**
+ * After these the files have to be opened anew: LMDB does nothing more with what it has in memory, or the file system is gone that they were on,
+ * and there may be another one in its place.
+ */
+const PANIC_CODES = new Set([
+  ...[-30795, -30797, -30796, -30782, -30779, STALE_BASE],
+  ...["EIO", "ESTALE", "ENODEV", constants.errno.EIO, constants.errno.ESTALE, constants.errno.ENODEV],
+]);
 
 /**
  * Answers all of them, in one post or two. Returns whether the files can be used further. Throws an error with the code

@@ -194,6 +194,30 @@ describe("file: first use", () => {
     await locks.close();
   });
 
+  // As a loss of power can leave it that comes while it is made.
+  test("a file of the right size with nothing in it is made anew, unless something was ever locked", async () => {
+    const folder = testFolder();
+    writeFileSync(join(folder, "locks.mdb"), Buffer.alloc(8_192));
+    writeFileSync(join(folder, "log-0"), Buffer.alloc(65_536));
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("key").run(() => {});
+    await locks.close();
+    writeFileSync(join(folder, "locks.mdb"), Buffer.alloc(8_192));
+    expect(await firstError(folder)).toMatchObject({
+      code: "STORE_FAILURE",
+      message: expect.stringContaining("is not one of LMDB"),
+    });
+  });
+
+  test("a process that is killed while it looks for room leaves one file at most, and the next one removes it", async () => {
+    const folder = testFolder();
+    writeFileSync(join(folder, "probe"), "left");
+    const locks = createLocks(fileStore(folder));
+    await locks.mutex("key").run(() => {});
+    await locks.close();
+    expect(readdirSync(folder).filter((name) => name.startsWith("probe"))).toEqual([]);
+  });
+
   test("a folder that was removed is made anew, and its fences are higher", async () => {
     const folder = join(testFolder(), "locks");
     mkdirSync(folder);
