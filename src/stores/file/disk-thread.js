@@ -40,6 +40,8 @@ const OPEN_MS = 3_000;
 
 /** @type {Folder | undefined} */
 let folder;
+/** The uppermost folder whose names may not be on the disk. */
+let uppermost = dirname(data.folder);
 /** Lets others of this process open the file. */
 let letGo = () => {};
 
@@ -132,7 +134,9 @@ function unwaited(work) {
 }
 
 async function open() {
-  const firstMade = mkdirSync(data.folder, { recursive: true });
+  const made = mkdirSync(data.folder, { recursive: true });
+  // All of them are above the folder.
+  if (made !== undefined && made.length <= uppermost.length) uppermost = dirname(made);
   const name = nameOfFolder(data.folder);
   // For as long as the file is open, and while it is being opened.
   const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
@@ -146,8 +150,14 @@ async function open() {
       const opened = await Folder.open(lmdb, data.folder, {
         undisturbed: (work) => undisturbed(data.gate, work),
       });
-      // The contents of new files are on the disk by now, but not their names.
-      syncNames(data.folder, dirname(firstMade ?? data.folder));
+      try {
+        // The contents of new files are on the disk by now, but not their names.
+        syncNames(data.folder, uppermost);
+      } catch (error) {
+        await opened.close();
+        throw error;
+      }
+      uppermost = dirname(data.folder);
       letGo = giveBack;
       return opened;
     } finally {

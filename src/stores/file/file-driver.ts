@@ -60,6 +60,11 @@ export function fileDriver(path: string): CasDriver {
       return { nowMs, records: rows.map(stored) };
     },
 
+    /** Starts the thread, which opens the files: that takes longer than all that follows, and would make the time uncertain. */
+    async prepare() {
+      await ask({ verb: "read", keys: [] });
+    },
+
     async swap(batch) {
       const request = requestOf(batch);
       const reply = await ask(request);

@@ -376,15 +376,26 @@ describe("file: what is true now", () => {
   });
 
   /** The next transaction does all that it should, and its commit fails. */
-  const failCommit = () => {
+  const failCommit = (code = "EIO") => {
     const { transact } = LmdbFile.prototype;
     vi.spyOn(LmdbFile.prototype, "transact").mockImplementationOnce(function (this: LmdbFile, work) {
       return transact.call(this, () => {
         work();
-        throw Object.assign(new Error("EIO: i/o error"), { code: "EIO" });
+        throw Object.assign(new Error("it failed"), { code });
       });
     });
   };
+
+  // (1) The file system goes, and another one comes in its place. (2) All was on the disk, so no flush fails; but what P has open is gone for good.
+  test.each(["EIO", "ESTALE", "ENODEV"])("is opened anew after %s", async (code) => {
+    const files = await openFolder();
+    hold(files, "a");
+    const told: unknown[] = [];
+    failCommit(code);
+    const asked = [letter(1, [{ key: "b", text: "held" }])];
+    expect(answerLetters(files, asked, ([answer]) => told.push(answer?.failure?.code))).toBe(false);
+    expect(told).toEqual([code]);
+  });
 
   // (1) The commit of a grant fails. (2) The failure is told, with a flush. (3) The grant is asked for again: an entry of the same length in the
   // same place.
@@ -420,6 +431,29 @@ describe("file: what is true now", () => {
     spoilLive(copy);
     expect(texts(await openFolder(copy)).slice(0, 3)).toEqual(["held", undefined, "held"]);
   });
+});
+
+describe("file: a new folder", () => {
+  // Its name, and those of its files, would be lost with the power.
+  test.each(["a/b/c", "a/b", "a", "."])(
+    "is not used before the names in %j below it are on the disk",
+    async (failing) => {
+      const root = testFolder();
+      const thread = new Worker(new URL("../../../src/stores/file/disk-thread.js", import.meta.url), {
+        workerData: { folder: join(root, "a/b/c"), gate: newGate(), failing: join(root, failing) },
+        execArgv: ["--import", join(import.meta.dirname, "fail-sync.mjs")],
+      });
+      const outcomes: unknown[] = [];
+      for (const number of [1, 2, 3]) {
+        thread.postMessage(letter(number, [{ key: "a", text: "held" }]));
+        const [{ answers }] = (await once(thread, "message")) as [Post];
+        outcomes.push(answers[0]?.failure?.code);
+      }
+      thread.postMessage("close");
+      await once(thread, "exit");
+      expect(outcomes).toEqual(["EIO", "EIO", undefined]);
+    },
+  );
 });
 
 describe("file: what may be lost", () => {
