@@ -131,6 +131,14 @@ export function mapError(error: unknown): HoldfastError {
   return saying(known ?? failure("The cause has its words."), code, error);
 }
 
+/** The same, of a request that takes a right: where that is missing, it is named. */
+export function mapErrorOf(right: string, error: unknown): HoldfastError {
+  const code = serverCode(error);
+  return code === UNAUTHORIZED ? saying(denied(lacking(right)), code, error) : mapError(error);
+}
+
+const UNAUTHORIZED = 13;
+
 function lacking(rights: string): string {
   return `The client has not logged in, or its user lacks ${rights}: docs/stores/mongodb.md lists what it needs.`;
 }
