@@ -12,7 +12,7 @@ const unsure =
 const conflict =
   "Other operations kept the server from writing: where that goes on, look for long ones with db.currentOp().";
 const rights = lacking("rights, of which the cause tells");
-const notPrimary =
+export const notPrimary =
   "This server is not the primary: where it does not become one, leave directConnection out of the URL, or connect to the primary.";
 const wrongIndex =
   "Another index has the place of the store's: remove it, or make the index yourself and say createIndex: false.";

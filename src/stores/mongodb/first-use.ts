@@ -1,7 +1,7 @@
 /** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
-import { type Durability, HoldfastError } from "../../core/index.ts";
+import { type Durability, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import type { Document, Records } from "./database.ts";
-import { mapError, mapErrorOf, serverCode } from "./errors.ts";
+import { mapError, mapErrorOf, notPrimary, serverCode } from "./errors.ts";
 import {
   deleteCommand,
   findQuery,
@@ -153,8 +153,16 @@ export function checkServer(reply: Document, durability: Durability): { readonly
   return { replicated };
 }
 
-/** The time that a server tells in its answer to `hello`, in milliseconds since 1970. */
+/**
+ * The time that the primary tells in its answer to `hello`, in milliseconds since 1970.
+ *
+ * No other member is taken for it. The driver lets a client that is bound to one by `directConnection` read there whatever
+ * it is, so the store would tell what was true of a lock some time ago.
+ */
 export function timeOf(reply: Document): number {
+  if ((reply["isWritablePrimary"] ?? reply["ismaster"]) === false) {
+    throw new StoreUnavailableError(`MongoDB is unavailable. ${notPrimary}`);
+  }
   const time = reply["localTime"];
   if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime();
   throw new HoldfastError("UNSUPPORTED", "The server does not tell its time, as MongoDB does.");
