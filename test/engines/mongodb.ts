@@ -27,7 +27,7 @@
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -48,6 +48,47 @@ export interface MongodbServer extends Engine {
 export function startMongodb(): Promise<MongodbServer> {
   return startServer(async (command, { ismaster }, isMongod) => {
     return !isMongod || ismaster === true || (await initiate(command));
+  });
+}
+
+/** MongoDB itself, as a replica set of one that wants to know who asks. */
+export interface GuardedMongodb extends MongodbServer {
+  /** For `mongodb`: straight to this server, with a login. */
+  urlFor(user: Login): string;
+  /** Who is allowed everything. */
+  readonly root: Login;
+}
+
+export async function startGuardedMongodb(): Promise<GuardedMongodb> {
+  const root = { username: "root", password: "secret" };
+  const { program, args } = await findServer();
+  const keyFile = (folder: string) => join(folder, "key");
+  let wireVersion = 0;
+  const engine = await startEngine({
+    name: "mongodb",
+    program,
+    // Members of a replica set with users know each other by it. MongoDB reads it only where nobody else can.
+    prepare: (folder) => writeFileSync(keyFile(folder), "holdfast", { mode: 0o600 }),
+    args: (folder, port) => [...args(folder, port), "--auth", "--keyFile", keyFile(folder)],
+    async isReady({ port, pid }) {
+      // Until there is a user, whoever is on the same machine may make the first.
+      await admin(port, async (command) => {
+        const { ismaster, maxWireVersion } = await command({ isMaster: 1 });
+        wireVersion = Number(maxWireVersion);
+        const { username, password } = root;
+        if (ismaster !== true) await initiate(command);
+        else await command({ createUser: username, pwd: password, roles: ["root"] });
+      }).catch(() => {});
+      return admin(
+        port,
+        async (command) => Number((await command({ serverStatus: 1 }))["pid"]) === pid,
+        root,
+      );
+    },
+  });
+  return Object.assign(engine, {
+    ...{ url: urlOf(engine.port), isMongod: true, wireVersion, root },
+    urlFor: (user: Login) => urlOf(engine.port, user),
   });
 }
 
@@ -231,8 +272,14 @@ async function initiate(command: Command): Promise<false> {
   return false;
 }
 
-async function admin<T>(port: number, ask: (command: Command) => Promise<T>): Promise<T> {
-  const client = new MongoClient(urlOf(port), { serverSelectionTimeoutMS: 1_000, socketTimeoutMS: 5_000 });
+export interface Login {
+  readonly username: string;
+  readonly password: string;
+}
+
+async function admin<T>(port: number, ask: (command: Command) => Promise<T>, user?: Login): Promise<T> {
+  const url = urlOf(port, user);
+  const client = new MongoClient(url, { serverSelectionTimeoutMS: 1_000, socketTimeoutMS: 5_000 });
   try {
     return await ask((command) => client.db("admin").command(command));
   } finally {
@@ -240,6 +287,8 @@ async function admin<T>(port: number, ask: (command: Command) => Promise<T>): Pr
   }
 }
 
-function urlOf(port: number): string {
-  return `mongodb://127.0.0.1:${port}/?directConnection=true`;
+/** Users are in the database `admin`, where the driver looks for them. */
+function urlOf(port: number, user?: Login): string {
+  const login = user === undefined ? "" : `${user.username}:${user.password}@`;
+  return `mongodb://${login}127.0.0.1:${port}/?directConnection=true`;
 }

@@ -5,12 +5,15 @@ const { unavailable, unauthorized: denied, failure } = meaning;
 
 const unreachable = "A server cannot reach another one of its replica set: check their network.";
 const election = "The replica set is choosing another primary; the driver finds it by itself.";
-const starting = "The server is starting or shutting down.";
+const starting = "The server is starting or shutting down: where it does not come up, look at its log.";
 const slow = "The server took too long: look at its load.";
 const unsure =
   "No majority of the replica set has confirmed the write in time, so whether it stays is unknown: check that a majority is up.";
-const conflict = "Other operations kept the server from writing.";
-const rights = "docs/stores/mongodb.md lists the rights that the user needs.";
+const conflict =
+  "Other operations kept the server from writing: where that goes on, look for long ones with db.currentOp().";
+const rights = lacking("rights, of which the cause tells");
+export const notPrimary =
+  "This server is not the primary: where it does not become one, leave directConnection out of the URL, or connect to the primary.";
 const wrongIndex =
   "Another index has the place of the store's: remove it, or make the index yourself and say createIndex: false.";
 
@@ -32,30 +35,45 @@ export const serverErrors: Readonly<Record<number, ErrorMeaning>> = {
   202: unavailable(slow),
   262: unavailable(slow),
   317: unavailable(unreachable),
+  365: unavailable(slow),
+  371: unavailable(
+    "The server refuses the writes of all users, as setUserWriteBlockMode demands: wait for whoever demanded it, such as mongosync.",
+  ),
   384: unavailable(unreachable),
-  462: unavailable("The server refuses requests because it is overloaded."),
+  462: unavailable("The server refuses requests because it is overloaded: look at its load."),
   9001: unavailable(unreachable),
   10058: unavailable(election),
-  10107: unavailable(
-    "This server is not the primary: where it does not become one, leave directConnection out of the URL, or connect to the primary.",
-  ),
+  10107: unavailable(notPrimary),
   11600: unavailable(starting),
-  11601: unavailable("The operation was ended by somebody."),
+  11601: unavailable(
+    "Somebody ended the operation, as killOp and killSessions do: where that goes on, look for a script that calls them.",
+  ),
   11602: unavailable(election),
   13435: unavailable(election),
   13436: unavailable(election),
-  14031: unavailable("The server's disk is full."),
+  14031: unavailable(
+    "The server's disk is almost full, so it refuses to write: free some space, or add some.",
+  ),
   13: denied(rights),
-  18: denied("The username or the password of the client is wrong."),
-  33: denied("The key of the server has expired."),
-  391: denied("The client has to log in again."),
+  18: denied(
+    "The username or the password of the client is wrong, authSource does not name the database that the user was made in, or the user may not log in from this machine: correct the URL or the user.",
+  ),
+  334: denied("The server does not let clients log in this way: correct authMechanism in the URL."),
+  391: denied(
+    "The login of the client has expired, and the driver could not renew it: check where its tokens come from, such as OIDC_CALLBACK.",
+  ),
   8000: denied("Atlas does not let this client in: check its username, password and network access."),
+  73: failure("The server does not take the name of the database or of the collection: choose another."),
+  13297: failure("There is a database whose name differs only in capitals: choose that, or another name."),
+  10003: failure("The collection is capped, and forgets records: choose another collection."),
   67: failure(wrongIndex),
   85: failure(wrongIndex),
   86: failure(wrongIndex),
   121: failure("The collection has a validator that refuses records: choose another collection."),
   166: failure("The collection is a view or a time series: choose another collection."),
-  323: failure("The client is bound to a version of the API in which the command is missing."),
+  323: failure(
+    "The client is bound to a version of the API that lacks what the store asks for: leave serverApi out of its options, or its strict.",
+  ),
 };
 
 const closedClient = failure(
@@ -65,10 +83,18 @@ const closedClient = failure(
 /** By name of an error that the driver itself came up with. What is not here is looked for by its parent class. */
 export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoWriteConcernError: unavailable(unsure),
-  MongoServerSelectionError: unavailable("The client finds no primary: check that the servers are up."),
-  MongoNetworkTimeoutError: unavailable("The server did not answer in time."),
-  MongoNetworkError: unavailable("The connection was lost or could not be made."),
-  MongoOperationTimeoutError: unavailable("The time that timeoutMS allows was over."),
+  MongoServerSelectionError: unavailable(
+    "The client finds no primary: check that the servers are up, and that the URL has their hosts and the name of their replica set.",
+  ),
+  MongoNetworkTimeoutError: unavailable(
+    "The server did not answer in time: look at its load and at the network, or raise socketTimeoutMS.",
+  ),
+  MongoNetworkError: unavailable(
+    "The connection was lost or could not be made: check that the server is up, and the network and TLS on the way to it.",
+  ),
+  MongoOperationTimeoutError: unavailable(
+    "The time that timeoutMS allows was over: look at the server's load, or raise it.",
+  ),
   MongoWaitQueueTimeoutError: unavailable("All connections of the pool are in use: raise maxPoolSize."),
   MongoStalePrimaryError: unavailable(election),
   MongoClientClosedError: closedClient,
@@ -80,9 +106,11 @@ export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoServerClosedError: closedClient,
   MongoCompatibilityError: {
     code: "UNSUPPORTED",
-    what: "The server is too old for this version of the driver, or cannot do what it was asked.",
+    what: "The server is too old for this version of the driver, or cannot do what it was asked: docs/stores/mongodb.md says which versions go together.",
   },
-  MongoMissingCredentialsError: denied("The client has no credentials, and the server wants some."),
+  MongoMissingCredentialsError: denied(
+    "The client has no credentials, and the server wants some: put a username and a password into the URL.",
+  ),
 };
 
 /** What the server or the driver says may be repeated. The outcome may be unknown, but it is no answer. */
@@ -103,6 +131,18 @@ export function mapError(error: unknown): HoldfastError {
   return saying(known ?? failure("The cause has its words."), code, error);
 }
 
+/** The same, of a request that takes a right: where that is missing, it is named. */
+export function mapErrorOf(right: string, error: unknown): HoldfastError {
+  const code = serverCode(error);
+  return code === UNAUTHORIZED ? saying(denied(lacking(right)), code, error) : mapError(error);
+}
+
+const UNAUTHORIZED = 13;
+
+function lacking(rights: string): string {
+  return `The client has not logged in, or its user lacks ${rights}: docs/stores/mongodb.md lists what it needs.`;
+}
+
 /** The number of an error that the server answered; undefined for the driver's own. */
 export function serverCode(error: unknown): number | undefined {
   const { code } = Object(error) as { code?: unknown };
@@ -113,7 +153,7 @@ function byLabel(error: unknown): ErrorMeaning | undefined {
   const { errorLabels } = Object(error) as { errorLabels?: unknown };
   const labels = Array.isArray(errorLabels) ? errorLabels : [];
   return labels.some((label) => retryableLabels.includes(label))
-    ? unavailable("It may be repeated.")
+    ? unavailable("It passes by itself, as the server says: where it does not, the cause has its words.")
     : undefined;
 }
 

@@ -1,8 +1,15 @@
 /** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
-import { type Durability, HoldfastError } from "../../core/index.ts";
+import { type Durability, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import type { Document, Records } from "./database.ts";
-import { mapError, serverCode } from "./errors.ts";
-import { indexCommand, markCommand, refusals, tooLateCommand } from "./statements.ts";
+import { mapError, mapErrorOf, notPrimary, serverCode } from "./errors.ts";
+import {
+  deleteCommand,
+  findQuery,
+  indexCommand,
+  markCommand,
+  refusals,
+  tooLateCommand,
+} from "./statements.ts";
 import { refusedBy } from "./update-reply.ts";
 
 export interface FirstUseOptions {
@@ -48,12 +55,11 @@ export class FirstUse {
   async #ask(): Promise<Server> {
     const { hello, reply } = await this.#sayHello();
     const { replicated } = checkServer(reply, this.#options.durability);
-    try {
-      if (this.#options.createIndex) await this.#records.command(indexCommand(this.#records));
-      await this.#mark();
-    } catch (error) {
-      throw mapError(error);
+    await Promise.all([this.#tryToFind(), this.#tryToRemove()]);
+    if (this.#options.createIndex) {
+      await this.#taking("createIndex", () => this.#records.command(indexCommand(this.#records)));
     }
+    await this.#taking("insert or update", () => this.#mark());
     this.#server = { hello, replicated, checksTime: await this.#canCheckTime() };
     return this.#server;
   }
@@ -69,6 +75,25 @@ export class FirstUse {
       }
     } catch (error) {
       throw mapError(error);
+    }
+  }
+
+  /** Whoever may not even look is told before anything is written. */
+  #tryToFind(): Promise<unknown> {
+    return this.#taking("find", () => this.#records.find(findQuery([""])));
+  }
+
+  /** Nobody who asks for a lock would notice that old records stay for ever. */
+  #tryToRemove(): Promise<unknown> {
+    const nothing = deleteCommand(this.#records, [], 0, this.#options.timeoutMs);
+    return this.#taking("remove", () => this.#records.command(nothing));
+  }
+
+  async #taking<T>(right: string, ask: () => Promise<T>): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      throw mapErrorOf(`${right} on "${this.#records.namespace}"`, error);
     }
   }
 
@@ -128,8 +153,16 @@ export function checkServer(reply: Document, durability: Durability): { readonly
   return { replicated };
 }
 
-/** The time that a server tells in its answer to `hello`, in milliseconds since 1970. */
+/**
+ * The time that the primary tells in its answer to `hello`, in milliseconds since 1970.
+ *
+ * No other member is taken for it. The driver lets a client that is bound to one by `directConnection` read there whatever
+ * it is, so the store would tell what was true of a lock some time ago.
+ */
 export function timeOf(reply: Document): number {
+  if ((reply["isWritablePrimary"] ?? reply["ismaster"]) === false) {
+    throw new StoreUnavailableError(`MongoDB is unavailable. ${notPrimary}`);
+  }
   const time = reply["localTime"];
   if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime();
   throw new HoldfastError("UNSUPPORTED", "The server does not tell its time, as MongoDB does.");

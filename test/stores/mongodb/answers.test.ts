@@ -17,6 +17,13 @@ describe("mongodb: what a server says of itself", () => {
   test.each<[string, object, Durability, string]>([
     ["mongos", { ...mongod, msg: "isdbgrid", setName: undefined }, "local", "UNSUPPORTED"],
     ["a server that is too old", { ...mongod, maxWireVersion: 7 }, "local", "UNSUPPORTED"],
+    ["a secondary", { ...mongod, isWritablePrimary: false }, "local", "STORE_UNAVAILABLE"],
+    [
+      "a secondary that has but the old name for it",
+      { ...mongod, isWritablePrimary: undefined, ismaster: false },
+      "local",
+      "STORE_UNAVAILABLE",
+    ],
     ["a server without a clock", { ...mongod, localTime: undefined }, "local", "UNSUPPORTED"],
     [
       "a lone server where a quorum is asked for",
