@@ -27,7 +27,7 @@ type Part = "core" | "cas" | "file" | "thread";
 const suites: Readonly<Record<Part, readonly string[]>> = {
   core: ["test/core", "test/contract/memory.test.ts", "test/stores/memory"],
   cas: ["test/stores/cas"],
-  file: ["test/stores/file/power-loss.test.ts", "test/stores/file/counted-commits.test.ts"],
+  file: ["power-loss", "made-anew", "counted-commits"].map((name) => `test/stores/file/${name}.test.ts`),
   // One of these is a simulation of its own.
   thread: ["test/thread/standby.test.ts", "test/thread/random-blocks.test.ts"],
 };

@@ -636,4 +636,28 @@ export const mutants: readonly Mutant[] = [
     find: "  if (folder?.isFlushed === false) flushSoon();\n",
     replace: "",
   },
+  {
+    name: "file: versions go on from what the disk has",
+    file: base,
+    find: "{ ...after, versions: firstVersion() }",
+    replace: "after",
+  },
+  {
+    name: "file: versions of a new folder begin where they did before",
+    file: base,
+    find: "versions: firstVersion(), ...firstTime",
+    replace: "versions: 0, ...firstTime",
+  },
+  {
+    name: "file: files of a file system that is gone are used further",
+    file: "src/stores/file/letters.js",
+    find: '["EIO", "ESTALE", "ENODEV", constants.errno.EIO, constants.errno.ESTALE, constants.errno.ENODEV]',
+    replace: "[]",
+  },
+  {
+    name: "file: a folder is used whose name is not on the disk",
+    file: "src/stores/file/disk-thread.js",
+    find: "    if (!NOT_OURS.has(String(failureOf(error).code))) throw error;\n",
+    replace: "",
+  },
 ];

@@ -2,9 +2,9 @@
  * Processes get killed and stopped, and clocks are wrong. Throughout: fences only grow, an outage is never
  * contention, what is held stays held, and nothing is unhandled, which the test runner watches.
  */
-import { fork, spawn, spawnSync } from "node:child_process";
+import { fork, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, readdirSync, rmSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createLocks, systemClock } from "holdfast";
@@ -14,6 +14,7 @@ import { until } from "../../engines/engine.ts";
 import { processFaults } from "../fault-suite.ts";
 import type { HolderMessage } from "../writing-holder.ts";
 import { newFolder, testFolder } from "./folders.ts";
+import { holderOf } from "./holder-of.ts";
 import { killRounds } from "./kill-rounds.ts";
 import { skipped } from "./mounts.ts";
 
@@ -93,48 +94,6 @@ describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
 /** Whether this user may give processes numbers of their own, as containers do. */
 const canNumber = spawnSync("unshare", ["-pf", "--mount-proc", "true"]).status === 0;
 if (!canNumber) skipped("file: the test of processes with the same number", "this user may not unshare");
-
-/** Starts a process that holds a lock until its input ends. */
-async function holderOf(context: TestContext, folder: string, key: string, unshared: readonly string[] = []) {
-  const program = fileURLToPath(new URL("./twin-process.ts", import.meta.url));
-  const [command = "", ...args] = [...unshared, process.execPath, "--import=tsx", program, folder, key];
-  const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-  context.onTestFinished(() => void child.kill("SIGKILL"));
-  const [said] = await once(child.stdout, "data");
-  return { child, said: String(said) };
-}
-
-describe("file: a folder that others have made anew", { timeout: 60_000 }, () => {
-  // (1) P is granted, so it knows the version of the record. (2) The folder is removed. (3) Q makes it anew, and is granted the same key: were it
-  // the same version, P would swap what it has never seen, be it with its release or its next claim.
-  test("has no version that was there before", async (context) => {
-    const folder = join(testFolder(context), "locks");
-    const locks = createLocks(fileStore(folder));
-    const lease = await locks.mutex("key").acquire();
-    rmSync(folder, { recursive: true });
-    const { said } = await holderOf(context, folder, "key");
-    expect(said).toMatch(/ true$/m);
-    expect(await lease.release()).toBe(false);
-    expect(await locks.mutex("key").tryAcquire()).toBeNull();
-    await locks.close();
-  });
-
-  // (1) P gives a lock back, which is answered before it is on the disk. (2) The disk goes, and is back with what it had: the grant. (3) That
-  // ends by its ttl, and Q is granted. (4) P finds the folder anew, and knows the record by the version of its release.
-  test("has no version that the disk has lost", async (context) => {
-    const [folder, disk] = [testFolder(context), testFolder(context)];
-    const names = ["locks.mdb", "log-0", "log-1"];
-    const locks = createLocks(fileStore(folder));
-    const lease = await locks.mutex("key", { ttlMs: 1_000 }).acquire();
-    for (const name of names) cpSync(join(folder, name), join(disk, name));
-    await lease.release();
-    for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
-    for (const name of names) cpSync(join(disk, name), join(folder, name));
-    await holderOf(context, folder, "key");
-    expect(await locks.mutex("key").tryAcquire()).toBeNull();
-    await locks.close();
-  });
-});
 
 describe("file: containers", { timeout: 60_000 }, () => {
   test.skipIf(!canNumber)("processes of several containers may have the same number", async (context) => {
