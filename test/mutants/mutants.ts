@@ -637,16 +637,10 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
-    name: "file: versions go on from what the disk has",
+    name: "file: versions go on from what the disk has, or from none",
     file: base,
     find: "{ ...after, versions: firstVersion() }",
     replace: "after",
-  },
-  {
-    name: "file: versions of a new folder begin where they did before",
-    file: base,
-    find: "versions: firstVersion(), ...firstTime",
-    replace: "versions: 0, ...firstTime",
   },
   {
     name: "file: files of a file system that is gone are used further",

@@ -38,7 +38,7 @@ export class Base {
   static of(file, machine) {
     file.transact(() => {
       if (!isNew(file.root)) return readState(file.root);
-      const state = { format: FORMAT, versions: firstVersion(), ...firstTime(machine), ...firstLog() };
+      const state = { format: FORMAT, versions: 0, ...firstTime(machine), ...firstLog() };
       writeState(file.root, state);
       return state;
     });
