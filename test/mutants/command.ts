@@ -22,11 +22,13 @@ const HISTORIES = 1_500;
 const HISTORIES_CAS = 300;
 
 /** What a bug is in, and so whose tests it concerns. */
-type Part = "core" | "cas" | "file" | "thread";
+type Part = "core" | "cas" | "etcd" | "file" | "thread";
 
 const suites: Readonly<Record<Part, readonly string[]>> = {
   core: ["test/core", "test/contract/memory.test.ts", "test/stores/memory"],
   cas: ["test/stores/cas"],
+  // The others need a real etcd, and take their time.
+  etcd: ["test/stores/etcd/found-grant.test.ts"],
   file: ["power-loss", "made-anew", "counted-commits"].map((name) => `test/stores/file/${name}.test.ts`),
   // One of these is a simulation of its own.
   thread: ["test/thread/standby.test.ts", "test/thread/random-blocks.test.ts"],
@@ -58,7 +60,7 @@ process.exitCode = missed.length === 0 && chosen.length > 0 ? 0 : 1;
 
 /** A test that fails anyway would catch every bug. */
 function expectIntact(): void {
-  const failures = (["core", "cas", "file", "thread"] as const)
+  const failures = (["core", "cas", "etcd", "file", "thread"] as const)
     .filter((part) => chosen.some((mutant) => partOf(mutant) === part))
     .map((part) => runSuite(part) ?? runSimulation(part))
     .filter((failure) => failure !== undefined);
@@ -69,6 +71,7 @@ function expectIntact(): void {
 
 function partOf({ file, name }: Mutant): Part {
   if (file.startsWith("src/stores/cas/")) return "cas";
+  if (file.startsWith("src/stores/etcd/")) return "etcd";
   if (file.startsWith("src/stores/file/")) return "file";
   return name.startsWith("thread: ") ? "thread" : "core";
 }
@@ -109,7 +112,7 @@ function runSuite(part: Part): string | undefined {
 /** What went wrong in the first history that fails, if one does. */
 function runSimulation(part: Part): string | undefined {
   if (part === "thread" || part === "file") return undefined;
-  const [store, seeds] = part === "cas" ? ["cas", HISTORIES_CAS] : ["direct", HISTORIES];
+  const [store, seeds] = part === "core" ? ["direct", HISTORIES] : [part, HISTORIES_CAS];
   const args = ["--import", "tsx", "test/simulation/command.ts", "--store", store, "--seeds", `${seeds}`];
   const { status, stdout } = run(args, {});
   if (status === 0) return undefined;

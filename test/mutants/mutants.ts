@@ -18,6 +18,9 @@ const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
 const keeping = "src/stores/cas/keeping.ts";
+const ownClaims = "src/stores/cas/own-claims.ts";
+const lease = "src/stores/etcd/lease.ts";
+const swapRequest = "src/stores/etcd/swap-request.ts";
 const letters = "src/stores/file/letters.js";
 const folder = "src/stores/file/folder.js";
 const base = "src/stores/file/base.js";
@@ -410,7 +413,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: "cas: a process does not end the claims that it keeps",
-    file: "src/stores/cas/own-claims.ts",
+    file: ownClaims,
     find: "      if (endsAtMs <= nowMs) this.#options.settle(entry.key).catch(() => {});\n",
     replace: "",
   },
@@ -448,6 +451,54 @@ export const mutants: readonly Mutant[] = [
     name: "cas: a claim that is taken along to a longer life stays on its short-lived keeper",
     file: keeping,
     find: " || this.#keepers.lifeMs(claim.keeper) < lifeMs",
+    replace: "",
+  },
+  {
+    name: "cas: a process does not note what it is about to keep",
+    file: keeping,
+    find: "    this.#claims.set(this.key, id, { endsAtMs, promisedUntilMs });\n",
+    replace: "",
+  },
+  {
+    name: "cas: a guess that knows nothing of a claim shortens its life",
+    file: ownClaims,
+    find: "known === undefined ? claim : later(known, claim)",
+    replace: "claim",
+  },
+  {
+    name: "cas: a process forgets what it keeps as soon as the server has it",
+    file: ownClaims,
+    find: "if (claim === undefined || !isOwn(claim.keeper)) {",
+    replace: "if (claim !== undefined || !isOwn(key)) {",
+  },
+  {
+    name: "etcd: a sign of life counts that a former leader has answered",
+    file: lease,
+    find: "else if (sign.term === term) this",
+    replace: "else this",
+  },
+  {
+    name: "etcd: a lease that is found again counts from then on",
+    file: lease,
+    find: "this.#provenMs = this.#askedMs ?? Number.NEGATIVE_INFINITY;",
+    replace: "this.#provenMs = this.#connection.clock.monotonicMs();",
+  },
+  {
+    name: "etcd: a change that was given up is made, however late",
+    file: swapRequest,
+    find: "const compare: EtcdCompare[] = leases.map((lease) => hasRevision(lease.key, lease.epoch));",
+    replace: "const compare: EtcdCompare[] = leases.map((lease) => exists(lease.key));",
+  },
+  {
+    name: "etcd: claims are dropped without a look whether their keeper has ended",
+    file: swapRequest,
+    find: "for (const name of keepers?.ended ?? []) compare.push(isAbsent(keys.keeper(name)));",
+    replace: "",
+  },
+  {
+    name: "etcd: a record is made with the fence of a time before others were removed",
+    file: swapRequest,
+    find: "      compare.push(isNotWrittenSince(keys.swept, revision));\n",
     replace: "",
   },
   {

@@ -1,9 +1,28 @@
-/** 500 histories over compare-and-swap stores in every test run; `npm run simulate -- --store cas --seeds N` for more. */
+/**
+ * 500 histories over compare-and-swap stores in every test run, every third of them over etcd;
+ * `npm run simulate -- --store cas --seeds N` for more, and `--store etcd` for those with leases alone.
+ */
 import { describe, expect, test } from "vitest";
+import type { Met } from "./etcd-cluster.ts";
 import { runHistory } from "./history.ts";
 
 const HISTORIES = 500;
 const BATCH = 125;
+
+/** What all histories over etcd have met. */
+const met = new Map<keyof Met, number>();
+/** How often they must have, or they prove nothing about leases. */
+const leastMet: Met = {
+  deaths: 10,
+  silences: 100,
+  lateSigns: 200,
+  lateAnswers: 200,
+  formerSigns: 200,
+  conflicts: 10,
+  refusals: 100,
+};
+
+const kinds = Object.keys(leastMet) as (keyof Met)[];
 
 describe("simulation of compare-and-swap stores", () => {
   for (let from = 1; from <= HISTORIES; from += BATCH) {
@@ -12,6 +31,7 @@ describe("simulation of compare-and-swap stores", () => {
       for (let seed = from; seed < from + BATCH; seed++) {
         const outcome = await runHistory(seed, false, "cas");
         grants += outcome.grants;
+        for (const what of kinds) met.set(what, (met.get(what) ?? 0) + (outcome.met?.[what] ?? 0));
         if (outcome.failure === undefined) continue;
         const { log } = await runHistory(seed, true, "cas");
         expect.fail(`seed ${seed}: ${outcome.failure}\n${log.join("\n")}`);
@@ -20,4 +40,8 @@ describe("simulation of compare-and-swap stores", () => {
       expect(grants).toBeGreaterThan(5 * BATCH);
     });
   }
+
+  test("they have met what leases of etcd are to be played for", () => {
+    for (const what of kinds) expect.soft(met.get(what), what).toBeGreaterThan(leastMet[what]);
+  });
 });

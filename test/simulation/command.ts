@@ -1,6 +1,6 @@
 /**
  * `npm run simulate -- --seeds N [--from S]`: many histories, on all cores. `-- --seed S`: one of them, told in full.
- * `--store cas` is about compare-and-swap stores.
+ * `--store cas` is about compare-and-swap stores, every third time over etcd; `--store etcd` is about that one alone.
  */
 import { fork } from "node:child_process";
 import { availableParallelism } from "node:os";

@@ -2,6 +2,8 @@
 import { casBackend } from "./cas.ts";
 import { Checks, isAlive, Violation } from "./checks.ts";
 import { Client, type Plan } from "./client.ts";
+import { type EtcdBackend, etcdBackend } from "./etcd.ts";
+import type { Met } from "./etcd-cluster.ts";
 import { Random } from "./random.ts";
 import { type Backend, memoryBackend, remoteStore, writtenBackend } from "./server.ts";
 import { calm, Machine, World } from "./world.ts";
@@ -12,6 +14,8 @@ export interface Outcome {
   readonly grants: number;
   /** What went wrong, if anything. */
   readonly failure: string | undefined;
+  /** What became of keepers, where the history is about etcd. */
+  readonly met: Met | undefined;
   /** What happened, line by line; only when traced. */
   readonly log: readonly string[];
 }
@@ -22,11 +26,18 @@ const MAX_TTL_MS = 1_500;
 const END_MS = 400_000;
 /** A swap store needs a look at the record, another attempt where somebody else was first, and polls where nobody pushes. */
 const CAS_PATIENCE_MS = 250;
+/** etcd needs more: up to half a second until a lease is ended that is over, and several requests for most of what is asked. */
+const ETCD_PATIENCE_MS = 1_000;
+/** How long after everybody was served nothing may be left of it: a claim that nobody knows of has the life of its keeper. */
+const AFTERMATH_MS = 10_000;
 
-/** Which stores the histories are about: those that apply each call in one place, or compare-and-swap stores. */
-export type StoreKind = "direct" | "cas";
+/**
+ * Which stores the histories are about: those that apply each call in one place, or compare-and-swap stores. Every third of
+ * the latter is the etcd store, where claims hang on leases; "etcd" is those alone.
+ */
+export type StoreKind = "direct" | "cas" | "etcd";
 
-export const storeKinds: readonly StoreKind[] = ["direct", "cas"];
+export const storeKinds: readonly StoreKind[] = ["direct", "cas", "etcd"];
 
 export async function runHistory(
   seed: number,
@@ -38,10 +49,14 @@ export async function runHistory(
   const drift = 0.02;
   const rate = () => 1 + random.between(-drift, drift) * 0.49;
   const server = new Machine(world, "server", rate(), random.between(-3_600_000, 3_600_000));
-  const cas = kind === "cas" ? casBackend(world, server, drift) : undefined;
+  const isEtcd = kind === "etcd" || (kind === "cas" && seed % 3 === 0);
+  const etcd = isEtcd ? etcdBackend(world, server, drift) : undefined;
+  const cas = etcd ?? (kind === "cas" ? casBackend(world, server, drift) : undefined);
   const backend = cas ?? (random.chance(0.5) ? memoryBackend(server) : writtenBackend(server));
   const sameTtl = random.chance(0.7);
-  const ttlsMs = sameTtl ? [random.pick([150, 500, MAX_TTL_MS])] : [150, 500, MAX_TTL_MS];
+  // A ttl that is as long as a lease of etcd leaves no room for a mistake.
+  const allTtlsMs = [150, isEtcd ? 1_000 : 500, MAX_TTL_MS];
+  const ttlsMs = sameTtl ? [random.pick(allTtlsMs)] : allTtlsMs;
   const plan: Plan = { ttlsMs, clockDrift: drift };
   world.say(() => `seed ${seed}: ${backend.name} store, ttls ${ttlsMs.join(" ")} ms`);
 
@@ -66,25 +81,43 @@ export async function runHistory(
 
   let failure: string | undefined;
   try {
-    scheduleFaults(world, server, backend, clients, checks, start);
+    scheduleFaults(world, server, backend, clients, checks, start, etcd);
     await world.run(FAULTS_UNTIL_MS, look);
     calmDown(world, server, clients);
     checks.promptFromMs = world.nowMs + 4 * MAX_TTL_MS;
     // Where ttls differ, a long-lived waiter may learn of a short-lived holder's death only at its own heartbeat.
-    checks.patienceMs = (sameTtl ? 0 : MAX_TTL_MS / 3) + (cas === undefined ? 0 : CAS_PATIENCE_MS);
+    checks.patienceMs = (sameTtl ? 0 : MAX_TTL_MS / 3) + patienceOf(cas, etcd);
     world.in(4 * MAX_TTL_MS, () => {
       for (const client of clients) {
         if (!client.machine.dead) for (const worker of [11, 12]) client.work(worker, 2);
       }
     });
-    await world.run(END_MS, look);
+    if (etcd === undefined) await world.run(END_MS, look);
+    else await untilServed(world, clients, look);
     assertNothingLeft(clients, await backend.all());
   } catch (error) {
     failure = error instanceof Violation ? error.message : `${(error as Error).stack ?? error}`;
     world.say(() => `*** ${failure}`);
   }
   const grants = clients.reduce((sum, client) => sum + client.locks.stats().granted, 0);
-  return { seed, steps: world.steps, grants, failure, log: world.log };
+  return { seed, steps: world.steps, grants, failure, met: etcd?.met, log: world.log };
+}
+
+function patienceOf(cas: Backend | undefined, etcd: EtcdBackend | undefined): number {
+  if (etcd !== undefined) return ETCD_PATIENCE_MS;
+  return cas === undefined ? 0 : CAS_PATIENCE_MS;
+}
+
+/** Leases show signs of life for ever, so these histories do not end by themselves. */
+async function untilServed(
+  world: World,
+  clients: readonly Client[],
+  look: () => Promise<void>,
+): Promise<void> {
+  const isBusy = ({ machine, busyWorkers }: Client) => !machine.dead && busyWorkers > 0;
+  do await world.run(world.nowMs + AFTERMATH_MS, look);
+  while (world.nowMs < END_MS && clients.some(isBusy));
+  await world.run(world.nowMs + AFTERMATH_MS, look);
 }
 
 function scheduleFaults(
@@ -94,6 +127,7 @@ function scheduleFaults(
   clients: readonly Client[],
   checks: Checks,
   start: (name: string) => void,
+  etcd: EtcdBackend | undefined,
 ): void {
   const { random } = world;
   if (random.chance(0.9)) {
@@ -109,10 +143,18 @@ function scheduleFaults(
     () => kill(world, random.pick(clients).machine, () => start(`r${clients.length}`)),
     () => restart(world, server, backend, checks),
     () => forceRelease(world, backend, checks),
+    ...(etcd === undefined ? [] : leaseFaults(world, etcd, clients)),
   ];
   for (let count = random.integer(0, 6); count > 0; count--) {
     world.in(random.between(0, FAULTS_UNTIL_MS), random.pick(faults));
   }
+}
+
+/** What leases are about: who is not heard of for long, while it goes on, and who ends them. */
+function leaseFaults(world: World, etcd: EtcdBackend, clients: readonly Client[]): (() => void)[] {
+  const silence = () => cutOff(world, world.random.pick(clients).machine);
+  const elected = () => elect(world, etcd);
+  return [silence, silence, silence, elected, elected];
 }
 
 function pause(world: World, machine: Machine): void {
@@ -152,6 +194,11 @@ function restart(world: World, server: Machine, backend: Backend, checks: Checks
     backend.restart();
     checks.doubtArrivals();
   });
+}
+
+function elect(world: World, etcd: EtcdBackend): void {
+  world.say(() => "--- another leader is elected");
+  etcd.elect();
 }
 
 /** A store in memory forgets who holds what. Its fences must grow all the same. */

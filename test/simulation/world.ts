@@ -4,7 +4,7 @@ import { settled } from "holdfast/testing";
 import { type HeapOrder, heapInsert, heapRemove } from "../../src/core/heap.ts";
 import type { Random } from "./random.ts";
 
-interface Event {
+export interface Event {
   readonly atMs: number;
   readonly order: number;
   readonly run: () => void;
@@ -112,12 +112,12 @@ export class World {
     event.slot = -1;
   }
 
-  /** Carries something from one machine to another, as well as the weather allows. */
-  send(from: Machine, to: Machine, what: () => string, arrive: () => void): void {
+  /** Carries something from one machine to another, as well as the weather allows. Whether it is on its way. */
+  send(from: Machine, to: Machine, what: () => string, arrive: () => void): boolean {
     const { random, weather } = this;
     if (this.cutOff.has(from) || this.cutOff.has(to) || random.chance(weather.drop)) {
       this.say(() => `${from.name} -> ${to.name} ${what()} LOST`);
-      return;
+      return false;
     }
     const copies = random.chance(weather.repeat) ? 2 : 1;
     for (let copy = 0; copy < copies; copy++) {
@@ -127,6 +127,7 @@ export class World {
         to.do(arrive);
       });
     }
+    return true;
   }
 
   /** Lets time pass, looking at the world after every event and whatever it set in motion. */

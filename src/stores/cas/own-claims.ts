@@ -60,7 +60,10 @@ export class OwnClaims {
     return this.#entries.get(key)?.claims.get(id);
   }
 
-  /** A claim may be in the record from now on, and ends then. Said before the swap, since its reply may be lost. */
+  /**
+   * A claim may be in the record from now on, and ends then. Said before the swap, since its reply may be lost; and since what the
+   * swap was decided from is a guess, which may know nothing of the claim, nobody's end comes sooner by it than was known.
+   */
   set(key: string, id: string, claim: OwnClaim): void {
     let entry = this.#entries.get(key);
     if (entry === undefined) {
@@ -71,19 +74,32 @@ export class OwnClaims {
       entry.dueMs = claim.endsAtMs;
       heapUpdate(this.#byDue, entry, byDue);
     }
-    entry.claims.set(id, claim);
+    const known = entry.claims.get(id);
+    entry.claims.set(id, known === undefined ? claim : later(known, claim));
     this.#schedule();
   }
 
-  /** The server certainly has this record. What is not in it, or hangs on somebody else's keeper, is not ours. */
+  /** The server certainly has this record, with these ends. What is not in it, or hangs on somebody else's keeper, is not ours. */
   reconcile(key: string, record: LockRecord, isOwn: (keeper: string) => boolean): void {
     const entry = this.#entries.get(key);
     if (entry === undefined) return;
-    for (const id of entry.claims.keys()) {
+    let firstMs = entry.dueMs;
+    for (const [id, own] of entry.claims) {
       const claim = findClaim(record, id);
-      if (claim === undefined || !isOwn(claim.keeper)) entry.claims.delete(id);
+      if (claim === undefined || !isOwn(claim.keeper)) {
+        entry.claims.delete(id);
+        continue;
+      }
+      own.endsAtMs = claim.expiresAtMs;
+      own.promisedUntilMs = claim.promisedUntilMs;
+      firstMs = Math.min(firstMs, own.endsAtMs);
     }
     if (entry.claims.size === 0) this.#remove(entry);
+    else if (firstMs < entry.dueMs) {
+      entry.dueMs = firstMs;
+      heapUpdate(this.#byDue, entry, byDue);
+      this.#schedule();
+    }
   }
 
   close(): void {
@@ -121,6 +137,13 @@ export class OwnClaims {
       if (endsAtMs <= nowMs) this.#options.settle(entry.key).catch(() => {});
     }
   }
+}
+
+function later(a: OwnClaim, b: OwnClaim): OwnClaim {
+  return {
+    endsAtMs: Math.max(a.endsAtMs, b.endsAtMs),
+    promisedUntilMs: Math.max(a.promisedUntilMs, b.promisedUntilMs),
+  };
 }
 
 function firstEnd({ claims }: Entry): number {

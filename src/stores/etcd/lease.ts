@@ -56,6 +56,8 @@ export class Lease {
   #provenMs = Number.NEGATIVE_INFINITY;
   #sentMs = Number.NEGATIVE_INFINITY;
   #usedMs: number;
+  /** When the grant that made it was sent, at the earliest. Undefined until it was first asked for. */
+  #askedMs: number | undefined;
 
   constructor(options: LeaseOptions) {
     const id = randomBytes(8).readBigUInt64BE() >> 1n;
@@ -130,26 +132,29 @@ export class Lease {
   }
 
   async #start(): Promise<void> {
-    const sentMs = this.#connection.clock.monotonicMs();
     const seconds = await this.#grant();
     if (seconds > this.seconds) {
       await this.#revoke();
       throw this.#options.onTooShort(seconds);
     }
     this.#epoch = await this.#writeKey();
-    // Granting takes a majority.
-    this.#provenMs = sentMs;
-    this.#sentMs = sentMs;
+    // Granting takes a majority. One that is found again has lived since it was first asked for.
+    this.#provenMs = this.#askedMs ?? Number.NEGATIVE_INFINITY;
+    this.#sentMs = this.#provenMs;
     this.#isReady = true;
   }
 
   /** For how long it lives. Its id is our own choice, so that a grant whose reply was lost is found again. */
   async #grant(): Promise<number> {
     const { leaseClient } = this.#connection.client;
+    const sentMs = this.#connection.clock.monotonicMs();
+    const isRepeated = this.#askedMs !== undefined;
+    this.#askedMs ??= sentMs;
     try {
       const granted = await this.#connection.call((options) =>
         leaseClient.leaseGrant({ TTL: this.seconds, ID: this.#id }, options),
       );
+      this.#askedMs = sentMs;
       return Number(granted.TTL);
     } catch (error) {
       const { cause } = error as { cause?: unknown };
@@ -158,10 +163,13 @@ export class Lease {
         leaseClient.leaseTimeToLive({ ID: this.#id }, options),
       );
       const granted = Number(known.grantedTTL);
-      // Somebody's credentials may be wrong instead, for instance: then there is no such lease.
-      if (!(granted > 0)) throw error;
+      // Somebody's credentials may be wrong instead, for instance: then there is no such lease, and never was one.
+      if (!(granted > 0) && !isRepeated) {
+        this.#askedMs = undefined;
+        throw error;
+      }
       if (Number(known.TTL) > 0) return granted;
-      // The reply was lost so long ago that its time is up, and etcd has not removed it yet. Another one takes its place.
+      // The reply was lost so long ago that its time is up, whether or not etcd has removed it yet. Another one takes its place.
       this.end();
       throw ended();
     }

@@ -51,6 +51,7 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
     },
     ...(near.worksInHalves === undefined ? {} : { worksInHalves: near.worksInHalves }),
     ...(near.compareKeys === undefined ? {} : { compareKeys: near.compareKeys }),
+    ...(near.keepers === undefined ? {} : { keepers: near.keepers }),
     ...(near.limits === undefined ? {} : { limits: near.limits }),
     ...(near.prepare === undefined ? {} : { prepare: near.prepare.bind(near) }),
     read: (keys) => travel("read", () => near.read(keys)),

@@ -1,6 +1,6 @@
 /** Lives that hang on keepers, on a clock that the test owns, between processes whose own clocks are hours apart. */
 import type { Clock, Store } from "holdfast";
-import { type CasDriver, casStore } from "holdfast/cas";
+import { type CasDriver, type CasStoreOptions, casStore } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, onTestFinished, test } from "vitest";
 import { KeptDatabase, type KeptDriver, keptDriver } from "./kept-driver.ts";
@@ -14,6 +14,7 @@ function createScene() {
   let processes = 0;
   const process = (
     wrap = (driver: KeptDriver): CasDriver => driver,
+    options: CasStoreOptions = {},
   ): { store: Store; driver: KeptDriver } => {
     // No two agree on the time of day.
     const offMs = HOUR_MS * processes++;
@@ -23,7 +24,7 @@ function createScene() {
       setTimer: (delayMs, callback) => clock.setTimer(delayMs, callback),
     };
     const driver = keptDriver(database, own, `process-${processes}`);
-    const store = casStore(wrap(driver), { clock: own });
+    const store = casStore(wrap(driver), { ...options, clock: own });
     onTestFinished(() => store.close());
     return { store, driver };
   };
@@ -169,4 +170,19 @@ test("cas: extending hangs a claim on a keeper that lives for longer", async () 
   await store.acquire(request);
   await store.renew([{ ...request, ttlMs: 60_000 }]);
   expect(database.rows.get("k")?.text).toContain('"keeper":"process-1/60000"');
+});
+
+test("cas: whoever takes a claim over without knowing of it does not shorten what its former caller was promised", async () => {
+  const { clock, process } = createScene();
+  const { store: a } = process((driver) => driver, { cachedKeys: 1 });
+  await a.acquire(attempt("k", "a", { ttlMs: 8_000 }));
+  // The process forgets the record, and guesses that there is none.
+  await a.acquire(attempt("l", "l"));
+  const latter = attempt("k", "a", { token: "another", ttlMs: 2_000 });
+  expect(await a.acquire(latter)).toMatchObject({ state: "held" });
+  expect(await a.release([latter])).toEqual([true]);
+  await clock.advance(7_999);
+  expect(await a.acquire(attempt("k", "b"))).toMatchObject({ state: "refused" });
+  await clock.advance(1);
+  expect(await a.acquire(attempt("k", "b"))).toMatchObject({ state: "held" });
 });

@@ -8,11 +8,18 @@ export class KeptDatabase extends MapDatabase {
   readonly endings: ((keeper: string) => void)[] = [];
   /** How often a keeper has shown a sign of life. */
   signs = 0;
+  /** How often a change was not made because of what it took for granted of keepers. */
+  refusals = 0;
 
   /** The process is dead, or has not been heard of for too long. */
   end(keeper: string): void {
     this.alive.delete(keeper);
     for (const tell of this.endings) tell(keeper);
+  }
+
+  /** The same, and nobody hears of it but by a change. */
+  endUnnoticed(keeper: string): void {
+    this.alive.delete(keeper);
   }
 }
 
@@ -28,11 +35,13 @@ export function keptDriver(database: KeptDatabase, clock: Clock, name: string): 
   const own = new Set<string>();
   const ended = new Set<string>();
   const listeners: ((keeper: string | undefined) => void)[] = [];
+  let lives = 0;
   let shownMs = clock.monotonicMs();
 
   const lifeMs = (keeper: string) => Number(keeper.split("/")[1]);
   const learn = (keeper: string) => {
-    own.delete(keeper);
+    // What has ended never comes back, so the next one has another name.
+    if (own.delete(keeper)) lives++;
     ended.add(keeper);
     for (const listener of listeners) listener(keeper);
   };
@@ -41,7 +50,7 @@ export function keptDriver(database: KeptDatabase, clock: Clock, name: string): 
   const keepers: Keepers = {
     ready: () => undefined,
     forLife(ms) {
-      const keeper = `${name}/${Math.ceil(ms / 1_000) * 1_000}`;
+      const keeper = `${name}${lives === 0 ? "" : `.${lives}`}/${Math.ceil(ms / 1_000) * 1_000}`;
       if (!own.has(keeper)) database.alive.add(keeper);
       own.add(keeper);
       return keeper;
@@ -49,7 +58,8 @@ export function keptDriver(database: KeptDatabase, clock: Clock, name: string): 
     isOwn: (keeper) => own.has(keeper),
     hasEnded: (keeper) => ended.has(keeper),
     lifeMs,
-    provenUntilMs: (keeper) => shownMs + Math.min(lifeMs(keeper), driver.provenForMs),
+    provenUntilMs: (keeper) =>
+      own.has(keeper) ? shownMs + Math.min(lifeMs(keeper), driver.provenForMs) : Number.NEGATIVE_INFINITY,
     async check(names) {
       for (const keeper of names) if (!database.alive.has(keeper)) learn(keeper);
     },
@@ -59,7 +69,9 @@ export function keptDriver(database: KeptDatabase, clock: Clock, name: string): 
 
   function refusal({ key, keepers: assumed }: Change): ChangeResult | undefined {
     if (assumed === undefined) return undefined;
-    if (assumed.own.some((keeper) => !database.alive.has(keeper))) return { state: "untimely" };
+    const lost = assumed.own.filter((keeper) => !database.alive.has(keeper));
+    for (const keeper of lost) learn(keeper);
+    if (lost.length > 0) return { state: "untimely" };
     const gone = assumed.alive.filter((keeper) => !database.alive.has(keeper));
     for (const keeper of gone) learn(keeper);
     const revived = assumed.ended.some((keeper) => database.alive.has(keeper));
@@ -77,6 +89,7 @@ export function keptDriver(database: KeptDatabase, clock: Clock, name: string): 
       const results: ChangeResult[] = [];
       for (const change of changes) {
         const refused = refusal(change);
+        if (refused !== undefined) database.refusals++;
         const { results: made } = await near.swap({
           ...batch,
           changes: refused === undefined ? [change] : [],

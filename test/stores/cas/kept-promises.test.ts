@@ -1,0 +1,282 @@
+/**
+ * Several processes whose claims hang on keepers, with requests that take any time, or are lost, as their replies are, and keepers that
+ * end at any moment. They share ids, so they take claims over from each other. Whoever was promised a lease has it until then, unless
+ * it was given back or its keeper has ended; limits are kept, fences never go back, and in the end nothing is left.
+ */
+import { strict as assert } from "node:assert";
+import fc from "fast-check";
+import { type Clock, type Store, StoreUnavailableError } from "holdfast";
+import { type CasDriver, casStore, type SwapBatch } from "holdfast/cas";
+import { ManualClock } from "holdfast/testing";
+import { expect, test } from "vitest";
+import type { LockRecord } from "../../../src/core/record.ts";
+import { decodeRecord } from "../../../src/core/record-format.ts";
+import {
+  type Operation,
+  rawOperationArbitrary,
+  resolveOperation,
+  type Scene,
+  sceneArbitrary,
+} from "../../core/record-histories.ts";
+import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
+import { KeptDatabase, keptDriver } from "./kept-driver.ts";
+
+const RUNS = 300;
+const KEYS = ["k", "l"];
+const PROCESSES = 3;
+const RETRIES = 3;
+const HOUR_MS = 3_600_000;
+
+type Asked = Exclude<Operation, { does: "describe" }>;
+type Fate = "pass" | "request lost" | "reply lost";
+
+const stepArbitrary = fc.record({
+  raw: rawOperationArbitrary,
+  process: fc.nat(PROCESSES - 1),
+  key: fc.nat(KEYS.length - 1),
+  afterMs: fc.oneof(
+    { weight: 6, arbitrary: fc.constantFrom(0, 0, 0, 1, 2) },
+    { weight: 1, arbitrary: fc.nat(120) },
+  ),
+  /** Whether the keepers of the process end instead, and whether anybody is told. */
+  ending: fc.nat(19).map((roll) => (roll === 0 ? "told" : roll === 1 ? "unnoticed" : undefined)),
+});
+
+const historyArbitrary = fc.noBias(
+  fc.tuple(
+    sceneArbitrary,
+    fc.array(stepArbitrary, { maxLength: 80, size: "max" }),
+    fc.array(fc.nat(9), { minLength: 5, maxLength: 30 }),
+    fc.array(
+      fc.oneof(
+        { weight: 8, arbitrary: fc.constant("pass" as const) },
+        { weight: 1, arbitrary: fc.constantFrom("request lost" as const, "reply lost" as const) },
+      ),
+      { maxLength: 80, size: "max" },
+    ),
+  ),
+);
+
+/** Somebody counts on a lease until then. */
+interface Promised {
+  readonly key: string;
+  readonly id: string;
+  readonly token: string;
+  readonly untilMs: number;
+}
+
+interface Release {
+  readonly key: string;
+  readonly id: string;
+  /** Absent where an administrator takes the claim away from everybody. */
+  readonly token: string | undefined;
+  doneMs: number;
+}
+
+const seen = new Map<string, number>();
+
+function count(what: string): void {
+  seen.set(what, (seen.get(what) ?? 0) + 1);
+}
+
+class World {
+  readonly clock = new ManualClock();
+  readonly database = new KeptDatabase(() => this.clock.wallMs());
+  readonly stores: Store[];
+  /** The first thing that went wrong. */
+  wrong: string | undefined;
+  readonly #fences = new Map<string, bigint>();
+  readonly #releases: Release[] = [];
+  #promises: Promised[] = [];
+  readonly #delays: readonly number[];
+  readonly #fates: readonly Fate[];
+  #delay = 0;
+  #fate = 0;
+
+  constructor(scene: Scene, delays: readonly number[], fates: readonly Fate[]) {
+    this.#delays = delays;
+    this.#fates = fates;
+    this.stores = Array.from({ length: PROCESSES }, (_, process) => {
+      const clock: Clock = {
+        wallMs: () => this.clock.wallMs() + process * HOUR_MS,
+        monotonicMs: () => this.clock.monotonicMs(),
+        setTimer: (delayMs, callback) => this.clock.setTimer(delayMs, callback),
+      };
+      return casStore(this.#driver(clock, process), {
+        clock,
+        random: () => this.#nextDelay() / 10,
+        maxWaiters: scene.maxWaiters,
+        flightMs: 1_000,
+        keepIdleMs: HOUR_MS,
+        giveUpMs: 600_000,
+        maxFlights: 2,
+        cachedKeys: process === 0 ? 1 : 100,
+      });
+    });
+  }
+
+  #nextDelay(): number {
+    return this.#delays[this.#delay++ % this.#delays.length] ?? 0;
+  }
+
+  #driver(clock: Clock, process: number): CasDriver {
+    const near = keptDriver(this.database, clock, `${process}`);
+    const looked: CasDriver = {
+      ...near,
+      swap: async (batch) => {
+        const reply = await near.swap(batch);
+        for (const { key } of batch.changes) this.wrong ??= this.#wrongWith(key);
+        return reply;
+      },
+    };
+    const journey = (_: Request, batch: SwapBatch | undefined): Journey => {
+      const [thereMs, backMs] = [this.#nextDelay(), this.#nextDelay()];
+      const fate = (batch && this.#fates[this.#fate++]) ?? "pass";
+      if (fate === "pass") return { thereMs, backMs };
+      count(fate);
+      const error = new StoreUnavailableError(fate);
+      return { thereMs: fate === "request lost" ? Number.POSITIVE_INFINITY : thereMs, backMs, error };
+    };
+    return distantDriver(looked, { clock, journey });
+  }
+
+  recordOf(key: string): LockRecord | undefined {
+    const row = this.database.rows.get(key);
+    return row && decodeRecord(row.text, key);
+  }
+
+  #wrongWith(key: string): string | undefined {
+    const record = this.recordOf(key);
+    if (record === undefined) return undefined;
+    const weight = record.held.reduce((sum, claim) => sum + claim.weight, 0);
+    if (record.held.some(({ limit }) => weight > limit)) return `${key} is held beyond a limit`;
+    if (record.fence < (this.#fences.get(key) ?? 0n)) return `a fence of ${key} went back`;
+    this.#fences.set(key, record.fence);
+    const nowMs = this.clock.monotonicMs();
+    for (const { id, token, ...promised } of this.#promises) {
+      if (promised.key !== key || promised.untilMs <= nowMs) continue;
+      const claim = record.held.find((held) => held.id === id);
+      if (claim === undefined) return `${id} was promised ${key} as ${token}, and has lost it`;
+      if (claim.token === "") count("kept for a former caller");
+    }
+    return undefined;
+  }
+
+  /** The process has shown no sign of life for so long that nobody there counts on anything any more. */
+  end(process: number, isTold: boolean): void {
+    const { database } = this;
+    const ended = [...database.alive].filter((keeper) => /^\d+/.exec(keeper)?.[0] === `${process}`);
+    for (const key of KEYS) {
+      for (const { id, keeper } of this.recordOf(key)?.held ?? []) {
+        if (ended.includes(keeper)) this.#forget((promised) => promised.key === key && promised.id === id);
+      }
+    }
+    for (const keeper of ended) {
+      count("ended");
+      if (isTold) database.end(keeper);
+      else database.endUnnoticed(keeper);
+    }
+  }
+
+  /** A keeper that ended while the answer was on its way had shown no sign of life for long: then this is not promised. */
+  #isKept(key: string, id: string): boolean {
+    const claim = this.recordOf(key)?.held.find((held) => held.id === id);
+    return claim === undefined || this.database.alive.has(claim.keeper);
+  }
+
+  #forget(isOver: (promised: Promised) => boolean): void {
+    this.#promises = this.#promises.filter((promised) => !isOver(promised));
+  }
+
+  /** Asks, and after an outage asks for the same once more, as clients do. */
+  async ask(process: number, key: string, operation: Asked): Promise<void> {
+    const release = operation.does === "release" ? this.#begin(key, operation.ref) : undefined;
+    for (let retry = 0; retry <= RETRIES; retry++) {
+      if (await this.#askOnce(this.stores[process] as Store, key, operation)) break;
+    }
+    if (release !== undefined) release.doneMs = this.clock.monotonicMs();
+  }
+
+  #begin(key: string, { id, token }: { readonly id: string; readonly token?: string }): Release {
+    const release = { key, id, token, doneMs: Number.POSITIVE_INFINITY };
+    this.#releases.push(release);
+    this.#forget((promised) => isGivenBack(promised, release));
+    return release;
+  }
+
+  async #askOnce(store: Store, key: string, operation: Asked): Promise<boolean> {
+    const askedMs = this.clock.monotonicMs();
+    try {
+      if (operation.does === "release") {
+        await store.release([operation.ref]);
+        return true;
+      }
+      const { id, token } = operation.does === "acquire" ? operation.request : operation.ref;
+      const answer =
+        operation.does === "acquire"
+          ? await store.acquire(operation.request)
+          : (await store.renew([operation.ref]))[0];
+      count(`${operation.does} ${answer?.state}`);
+      if (answer?.state === "held" && token !== undefined) {
+        const promised = { key, id, token, untilMs: askedMs + answer.expiresInMs };
+        const isOver = (release: Release) => release.doneMs >= askedMs && isGivenBack(promised, release);
+        if (!this.#releases.some(isOver) && this.#isKept(key, id)) this.#promises.push(promised);
+      }
+      return true;
+    } catch (error) {
+      assert((error as { code?: unknown }).code === "STORE_UNAVAILABLE", String(error));
+      return false;
+    }
+  }
+
+  async close(): Promise<void> {
+    const closing = Promise.all(this.stores.map((store) => store.close()));
+    await this.clock.advance(100);
+    await closing;
+  }
+}
+
+function isGivenBack({ key, id, token }: Promised, release: Release): boolean {
+  return key === release.key && id === release.id && (release.token ?? token) === token;
+}
+
+async function play(
+  history: typeof historyArbitrary extends fc.Arbitrary<infer H> ? H : never,
+): Promise<void> {
+  const [scene, steps, delays, fates] = history;
+  const world = new World(scene, delays, fates);
+  const answers: Promise<void>[] = [];
+  for (const { raw, process, key: index, afterMs, ending } of steps) {
+    await world.clock.advance(afterMs);
+    const key = KEYS[index] as string;
+    const operation = resolveOperation(raw, scene, key);
+    if (ending !== undefined) world.end(process, ending === "told");
+    else if (operation.does !== "describe") answers.push(world.ask(process, key, operation));
+  }
+  await world.clock.advance(30_000);
+  await Promise.all(answers);
+  assert.equal(world.wrong, undefined);
+  for (const key of KEYS) {
+    const { held = [], queue = [] } = world.recordOf(key) ?? {};
+    const left = [...held, ...queue].filter(({ keeper }) => world.database.alive.has(keeper));
+    assert.deepEqual(
+      left.map(({ id }) => id),
+      [],
+      `claims are left on ${key}`,
+    );
+  }
+  for (let refused = 0; refused < world.database.refusals; refused++) count("refused for its keepers");
+  await world.close();
+}
+
+test("cas: where claims hang on keepers, nobody loses what was promised, and nothing is left", {
+  timeout: 120_000,
+}, async () => {
+  await fc.assert(fc.asyncProperty(historyArbitrary, play), { numRuns: RUNS });
+  for (const what of [
+    ...["acquire held", "acquire waiting", "acquire refused", "renew held", "renew waiting", "renew gone"],
+    ...["request lost", "reply lost", "ended", "refused for its keepers", "kept for a former caller"],
+  ]) {
+    expect.soft(seen.get(what), what).toBeGreaterThan(RUNS / 8);
+  }
+});
