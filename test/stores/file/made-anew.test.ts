@@ -33,6 +33,7 @@ describe("file: a folder that others have made anew", { timeout: 60_000 }, () =>
     await lease.release();
     for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
     for (const name of names) cpSync(join(disk, name), join(folder, name));
+    await new Promise((resolve) => setTimeout(resolve, 1_100));
     await holderOf(context, folder, "key");
     expect(await locks.mutex("key").tryAcquire()).toBeNull();
     await locks.close();
