@@ -44,7 +44,7 @@ describe("snippets", () => {
     const run = promisify(execFile)(process.execPath, [tsc, "--noEmit", "-p", folder], { cwd: root });
     // File and line of an error are those of the document: see snippetsOf.
     await run.catch((error: { stdout: string }) => expect.fail(error.stdout));
-  }, 60_000);
+  }, 180_000);
 
   test.each(snippets.filter(({ runs }) => runs))("$name runs, and prints what it says", async (snippet) => {
     const log = vi.spyOn(console, "log").mockImplementation(() => {});
