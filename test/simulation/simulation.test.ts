@@ -1,8 +1,8 @@
-/** 2,000 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
+/** 1,000 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
 import { describe, expect, test } from "vitest";
 import { runHistory } from "./history.ts";
 
-const HISTORIES = 2_000;
+const HISTORIES = 1_000;
 const BATCH = 250;
 
 describe("simulation", () => {
