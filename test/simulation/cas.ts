@@ -25,6 +25,22 @@ export interface CasBackend extends Backend {
   storeOf(client: Machine): Store;
 }
 
+/** The options that all processes of a history share. */
+export function sharedOptions({ random }: World, flightMs: number, clockDrift: number) {
+  return {
+    maxWaiters: MAX_WAITERS,
+    clockDrift,
+    flightMs,
+    giveUpMs: 500,
+    keepIdleMs: KEEP_IDLE_MS,
+    maxFlights: random.pick([1, 4]),
+    cachedKeys: random.pick([1, 100]),
+    minPollMs: 10,
+    maxPollMs: 40,
+    random: () => random.next(),
+  } satisfies CasStoreOptions;
+}
+
 /** Keeps all that it has to keep when it is restarted, but may come back with a clock that is behind. */
 export function casBackend(world: World, server: Machine, drift: number): CasBackend {
   const { random } = world;
@@ -35,18 +51,7 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
   const near = unflushed.over(mapDriver(database));
   const pushes = random.chance(0.5);
   const flightMs = random.pick([60, 200, 1_000]);
-  const options = {
-    maxWaiters: MAX_WAITERS,
-    clockDrift: drift,
-    flightMs,
-    giveUpMs: 500,
-    keepIdleMs: KEEP_IDLE_MS,
-    maxFlights: random.pick([1, 4]),
-    cachedKeys: random.pick([1, 100]),
-    minPollMs: 10,
-    maxPollMs: 40,
-    random: () => random.next(),
-  } satisfies CasStoreOptions;
+  const options = sharedOptions(world, flightMs, drift);
   const open = (driver: CasDriver, machine: Machine) =>
     casStore(driver, { ...options, clock: machine.clock });
 

@@ -1,15 +1,14 @@
 /** The etcd store in the simulation: the real driver over a simulated etcd, with leases that claims hang on. */
 import type { ClaimStatus, KeyStatus } from "holdfast";
-import { type CasStoreOptions, casStore } from "holdfast/cas";
+import { casStore } from "holdfast/cas";
 import type { RecordClaim } from "../../src/core/record.ts";
 import { decodeRecord } from "../../src/core/record-format.ts";
 import { describe } from "../../src/core/record-view.ts";
 import { EtcdDriver } from "../../src/stores/etcd/driver.ts";
 import { Keys } from "../../src/stores/etcd/keys.ts";
-import type { CasBackend } from "./cas.ts";
+import { type CasBackend, sharedOptions } from "./cas.ts";
 import { type Carry, etcdClient } from "./etcd-client.ts";
 import { EtcdCluster, type Met, nameOf, type Row } from "./etcd-cluster.ts";
-import { MAX_WAITERS } from "./server.ts";
 import type { Machine, World } from "./world.ts";
 
 export interface EtcdBackend extends CasBackend {
@@ -18,7 +17,6 @@ export interface EtcdBackend extends CasBackend {
 }
 
 const PREFIX = "holdfast";
-const KEEP_IDLE_MS = 2_500;
 
 /** Keeps all that was written when it is restarted, with another leader. */
 export function etcdBackend(world: World, server: Machine, drift: number): EtcdBackend {
@@ -29,23 +27,12 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
   const breaks = new Set<() => void>();
   const processes: Machine[] = [];
   const flightMs = random.pick([150, 400, 1_000]);
-  const options = {
-    maxWaiters: MAX_WAITERS,
-    clockDrift: drift,
-    flightMs,
-    giveUpMs: 500,
-    keepIdleMs: KEEP_IDLE_MS,
-    maxFlights: random.pick([1, 4]),
-    cachedKeys: random.pick([1, 100]),
-    minPollMs: 10,
-    maxPollMs: 40,
-    random: () => random.next(),
-  } satisfies CasStoreOptions;
+  const options = sharedOptions(world, flightMs, drift);
 
   function open(process: Machine, carry: Carry) {
     const { clock } = process;
     const client = etcdClient({ world, server, cluster, breaks }, process, carry);
-    const shared = { flightMs, keepIdleMs: KEEP_IDLE_MS, clockDrift: drift, clock };
+    const shared = { flightMs, keepIdleMs: options.keepIdleMs, clockDrift: drift, clock };
     return casStore(new EtcdDriver({ client, prefix: PREFIX, maxTxnOps: 128, ...shared }), {
       ...options,
       clock,

@@ -20,6 +20,7 @@ import {
 } from "../../core/record-histories.ts";
 import { type Moment, RecordModel } from "../../core/record-model.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
+import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary } from "./journeys.ts";
 
 const RUNS = 1_000;
 const FLIGHT_MS = 1_000;
@@ -33,11 +34,7 @@ const stepArbitrary = fc.record({
   raw: rawOperationArbitrary,
   process: fc.nat(PROCESSES - 1),
   key: fc.nat(KEYS.length - 1),
-  /** Time that passes before it. Mostly none, so that operations meet. */
-  afterMs: fc.oneof(
-    { weight: 6, arbitrary: fc.constantFrom(0, 0, 0, 1, 2) },
-    { weight: 1, arbitrary: fc.nat(120) },
-  ),
+  afterMs: afterMsArbitrary,
 });
 
 // Small values are not favoured here: crowds need many steps.
@@ -45,16 +42,8 @@ const historyArbitrary = fc.noBias(
   fc.tuple(
     sceneArbitrary,
     fc.array(stepArbitrary, { maxLength: 80, size: "max" }),
-    // How long requests and replies take, again and again.
-    fc.array(fc.nat(9), { minLength: 5, maxLength: 30 }),
-    // What becomes of the first swaps. Those after them get through.
-    fc.array(
-      fc.oneof(
-        { weight: 8, arbitrary: fc.constant("pass" as const) },
-        { weight: 1, arbitrary: fc.constantFrom("request lost" as const, "reply lost" as const) },
-      ),
-      { maxLength: 80, size: "max" },
-    ),
+    delaysArbitrary,
+    fatesArbitrary,
   ),
 );
 
@@ -76,8 +65,6 @@ interface Played {
   /** Absent where nothing came of it. */
   confirmed: Confirmed | undefined;
 }
-
-type Fate = "pass" | "request lost" | "reply lost";
 
 const seen = new Map<string, number>();
 
