@@ -2,10 +2,9 @@
  * `locks.mdb`: all records as they were when a log was last put into it. Every commit is on the disk when it returns. What came
  * after it is in the logs.
  */
-
 import { firstTime } from "./disk-clock.js";
 import { codedError } from "./failures.js";
-import { FORMAT, firstLog, firstVersion, isNew, parse, readState, writeState } from "./folder-state.js";
+import { FORMAT, firstLog, firstVersion, isNew, readState, timeFrom, writeState } from "./folder-state.js";
 import { changesIn } from "./log.js";
 
 /**
@@ -118,7 +117,6 @@ export class Base {
  * @param {number} generation
  * @returns {State}
  */
-function stateAfter(before, { state, sum }, generation) {
-  const time = state === undefined ? {} : /** @type {Partial<State>} */ (parse(state.toString()));
-  return { ...before, ...time, generation, sum };
+function stateAfter(before, { time, sum }, generation) {
+  return { ...before, ...(time && timeFrom(time)), generation, sum };
 }

@@ -1,28 +1,25 @@
 /**
- * How changes cross to the thread: all bytes in one piece, and all numbers in another. A list for each field would be taken
- * apart and put together again item by item, on either side, and its texts once more on their way into the database.
+ * How changes stand in the log, and cross to the thread: for each how long its key and its row are, in four bytes each, and then
+ * both. No row says that nothing is to be written, or in the log that the record was removed. So what crosses goes into the log in one
+ * piece, and nothing is taken apart and put together again item by item, on either side.
  */
-import { HEAD_BYTES, writeHead } from "./row-format.js";
+import { HEAD_BYTES, writeHead, writeVersion } from "./row-format.js";
 
 /**
  * @typedef {import("../cas/index.ts").Change} Change
  *
  * @typedef {object} PackedChanges
- * @property {Uint8Array} bytes The key of each change, and behind it the row, if one is to be written. Its head is left to the thread.
- * @property {Float64Array} numbers Some for each change.
+ * @property {Uint8Array} bytes All changes. The versions of their rows are left to the thread.
+ * @property {Float64Array} expected The version that each of them expects; 0: there must be no record.
  */
 
-/** What the numbers of a change are: the version that is expected, 0 for none, … */
-const EXPECTED = 0;
-/** … until when the record is kept, … */
-const KEEP_UNTIL_MS = 1;
-/** … whether it has no claims, … */
-const IDLE = 2;
-/** … how long its key is, and how long its row, 0 where nothing is to be written. */
-const KEY_BYTES = 3;
-const ROW_BYTES = 4;
-const NUMBERS = 5;
+/** What stands before a key: how long that is, … */
+const KEY_BYTES_AT = 0;
+/** … and how long the row is. */
+const ROW_BYTES_AT = 4;
+const LENGTHS_BYTES = 8;
 
+const BLANK_LENGTHS = " ".repeat(LENGTHS_BYTES);
 const BLANK_HEAD = " ".repeat(HEAD_BYTES);
 const encoder = new TextEncoder();
 
@@ -31,51 +28,79 @@ const encoder = new TextEncoder();
  * @returns {PackedChanges}
  */
 export function packChanges(changes) {
-  const numbers = new Float64Array(changes.length * NUMBERS);
+  const expected = new Float64Array(changes.length);
+  let place = 0;
   let all = "";
-  let base = 0;
-  for (const { key, expected, text, idle, keepUntilMs } of changes) {
-    numbers[base + EXPECTED] = expected === undefined ? 0 : Number(expected);
-    numbers[base + KEEP_UNTIL_MS] = keepUntilMs;
-    numbers[base + IDLE] = idle ? 1 : 0;
-    numbers[base + KEY_BYTES] = key.length;
-    numbers[base + ROW_BYTES] = text === undefined ? 0 : HEAD_BYTES + text.length;
-    all += text === undefined ? key : key + BLANK_HEAD + text;
-    base += NUMBERS;
+  for (const { key, expected: version, text } of changes) {
+    expected[place++] = version === undefined ? 0 : Number(version);
+    all += text === undefined ? BLANK_LENGTHS + key : BLANK_LENGTHS + key + BLANK_HEAD + text;
   }
   const bytes = new Uint8Array(all.length);
   // Where it fits, each character is one byte.
-  if (encoder.encodeInto(all, bytes).read === all.length) return { bytes, numbers };
-  return { bytes: encodeEach(changes, numbers), numbers };
-}
-
-/**
- * The same where characters take several bytes.
- *
- * @param {readonly Change[]} changes
- * @param {Float64Array} numbers
- */
-function encodeEach(changes, numbers) {
-  const pieces = [];
-  let base = 0;
-  for (const { key, text } of changes) {
-    const keyBytes = encoder.encode(key);
-    const rowBytes = encoder.encode(text === undefined ? "" : BLANK_HEAD + text);
-    numbers[base + KEY_BYTES] = keyBytes.length;
-    numbers[base + ROW_BYTES] = rowBytes.length;
-    pieces.push(keyBytes, rowBytes);
-    base += NUMBERS;
+  if (encoder.encodeInto(all, bytes).read === all.length) {
+    writeHeads(bytes, changes, charactersOf);
+    return { bytes, expected };
   }
-  return new Uint8Array(Buffer.concat(pieces));
+  const longer = encoder.encode(all);
+  writeHeads(longer, changes, Buffer.byteLength);
+  return { bytes: longer, expected };
 }
 
 /**
- * How many changes there are.
+ * Fills in what was left blank.
  *
+ * @param {Uint8Array} bytes
+ * @param {readonly Change[]} changes
+ * @param {(text: string) => number} lengthOf
+ */
+function writeHeads(bytes, changes, lengthOf) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let at = 0;
+  for (const { key, text, keepUntilMs, idle } of changes) {
+    const keyBytes = lengthOf(key);
+    const rowBytes = text === undefined ? 0 : HEAD_BYTES + lengthOf(text);
+    writeLengths(view, at, keyBytes, rowBytes);
+    const rowAt = at + LENGTHS_BYTES + keyBytes;
+    if (rowBytes > 0) writeHead(view, rowAt, 0, keepUntilMs, idle);
+    at = rowAt + rowBytes;
+  }
+}
+
+/** @param {string} text */
+function charactersOf(text) {
+  return text.length;
+}
+
+/**
+ * @param {DataView} view
+ * @param {number} at
+ * @param {number} keyBytes
+ * @param {number} rowBytes
+ */
+function writeLengths(view, at, keyBytes, rowBytes) {
+  view.setUint32(at + KEY_BYTES_AT, keyBytes, true);
+  view.setUint32(at + ROW_BYTES_AT, rowBytes, true);
+}
+
+const nothing = Buffer.alloc(0);
+
+/**
+ * One change.
+ *
+ * @param {Uint8Array} key
+ * @param {Uint8Array} row
+ */
+export function packChange(key, row = nothing) {
+  const lengths = new DataView(new ArrayBuffer(LENGTHS_BYTES));
+  writeLengths(lengths, 0, key.length, row.length);
+  return Buffer.concat([new Uint8Array(lengths.buffer), key, row]);
+}
+
+/**
  * @param {PackedChanges} packed
  */
-export function countChanges({ numbers }) {
-  return numbers.length / NUMBERS;
+export function countChanges({ expected }) {
+  return expected.length;
 }
 
 /** Goes through changes one by one. */
@@ -84,67 +109,75 @@ export class ChangeReader {
   #bytes;
   /** @type {DataView} */
   #view;
-  /** @type {Float64Array} */
-  #numbers;
-  #base = -NUMBERS;
-  /** Where the key of the change begins. */
-  #at = 0;
-  /** Where the next one begins. */
-  #end = 0;
+  #keyAt = 0;
+  #rowAt = 0;
+  /** Where the change begins, … */
+  at = 0;
+  /** … and where the next one does. */
+  end = 0;
 
   /**
-   * @param {PackedChanges} packed
-   * @param {number} from The first change to be looked at.
+   * @param {Uint8Array} bytes
+   * @param {number} from Where the first one begins.
    */
-  constructor({ bytes, numbers }, from) {
+  constructor(bytes, from = 0) {
     this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    this.#numbers = numbers;
-    for (let place = 0; place < from; place++) this.next();
+    this.end = from;
   }
 
   /** Goes on to the next change. */
   next() {
-    this.#base += NUMBERS;
-    this.#at = this.#end;
-    this.#end += this.#number(KEY_BYTES) + this.#number(ROW_BYTES);
-  }
-
-  get key() {
-    return this.#bytes.subarray(this.#at, this.#at + this.#number(KEY_BYTES));
-  }
-
-  get expected() {
-    return this.#number(EXPECTED);
-  }
-
-  get keepUntilMs() {
-    return this.#number(KEEP_UNTIL_MS);
-  }
-
-  /** Whether there is something to write. */
-  get writes() {
-    return this.#number(ROW_BYTES) > 0;
+    this.goTo(this.end);
   }
 
   /**
-   * The row to be written, which gets this version.
+   * Goes to a change.
+   *
+   * @param {number} at Where it begins.
+   */
+  goTo(at) {
+    this.at = at;
+    this.#keyAt = at + LENGTHS_BYTES;
+    this.#rowAt = this.#keyAt + this.#view.getUint32(at + KEY_BYTES_AT, true);
+    this.end = this.#rowAt + this.#view.getUint32(at + ROW_BYTES_AT, true);
+  }
+
+  get key() {
+    return this.#bytes.subarray(this.#keyAt, this.#rowAt);
+  }
+
+  /** The key as a text that no other key has: its bytes as characters. */
+  get name() {
+    return this.#bytes.toString("latin1", this.#keyAt, this.#rowAt);
+  }
+
+  /** Without bytes where there is none. */
+  get row() {
+    return this.#bytes.subarray(this.#rowAt, this.end);
+  }
+
+  get hasRow() {
+    return this.#rowAt < this.end;
+  }
+
+  /**
+   * The row, which gets this version.
    *
    * @param {number} version
    */
-  row(version) {
-    const at = this.#at + this.#number(KEY_BYTES);
-    writeHead(this.#view, at, version, this.keepUntilMs, this.#number(IDLE) === 1);
-    return this.#bytes.subarray(at, this.#end);
+  versioned(version) {
+    writeVersion(this.#view, this.#rowAt, version);
+    return this.row;
   }
 
-  /** The key and the row behind it. */
-  get keyAndRow() {
-    return this.#bytes.subarray(this.#at, this.#end);
-  }
-
-  /** @param {number} field */
-  #number(field) {
-    return /** @type {number} */ (this.#numbers[this.#base + field]);
+  /**
+   * All changes from one place up to another.
+   *
+   * @param {number} from
+   * @param {number} to
+   */
+  between(from, to) {
+    return this.#bytes.subarray(from, to);
   }
 }

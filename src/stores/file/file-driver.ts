@@ -132,10 +132,10 @@ export function fileDriver(path: string): CasDriver {
 
 function requestOf(batch: SwapBatch): SwapRequest {
   const { changes, earliestMs, latestMs } = batch;
-  const { bytes, numbers } = packChanges(changes);
+  const { bytes, expected } = packChanges(changes);
   const owners = ownersOf(changes);
   const forgettable = { forgettableFromMs: forgettableFromMs(batch) };
-  return { verb: "swap", earliestMs, latestMs, bytes, numbers, owners, ...forgettable };
+  return { verb: "swap", earliestMs, latestMs, bytes, expected, owners, ...forgettable };
 }
 
 /** Those whose claims are granted, each once. */

@@ -1,6 +1,8 @@
-/** What a folder knows of itself: its format, its time, its latest version, and where its log is. It is kept under one key, as JSON. */
+/**
+ * What a folder knows of itself: its format, its time, its latest version, and where its log is. It is kept in `locks.mdb` under one key, as JSON.
+ * What of it changes with every transaction is in the file of the present run (live-state.js), and the time in the log.
+ */
 import { codedError } from "./failures.js";
-import { STALE_BASE } from "./file-heads.js";
 
 /**
  * @typedef {import("lmdb").RootDatabase<Buffer, Buffer>} Root
@@ -8,15 +10,12 @@ import { STALE_BASE } from "./file-heads.js";
  *
  * In `locks.mdb`: the generation of the first log that is not in it, and the sum of the last entry that is.
  * @typedef {{ format: number, versions: number, generation: number, sum: number } & KeptTime} State
- *
- * In the file of the present run, also: where the next entry of the log begins, and the folder's time at the last one; the generation before which all
- * is in `locks.mdb`; and where the log before ended, with which sum.
- * @typedef {{ end: number, loggedMs: number, foldedTo: number, formerEnd: number, formerSum: number }} LogPlace
- * @typedef {State & LogPlace} LiveState
  */
 
-export const FORMAT = 2;
+export const FORMAT = 3;
 export const STATE_KEY = Buffer.from("holdfast");
+/** Three numbers. Behind them is the name of the run of the machine. */
+const TIME_BYTES = 24;
 const LARGEST_SUM = 0xff_ff_ff_ff;
 
 /**
@@ -35,38 +34,49 @@ export function isNew(root) {
  * @returns {State}
  */
 export function readState(root) {
-  return readAny(root);
-}
-
-/**
- * What the file of the present run knows.
- *
- * @param {Root} root
- * @returns {LiveState}
- */
-export function readLiveState(root) {
-  // Another process is making it anew.
-  if (root.get(STATE_KEY) === undefined) throw codedError(STALE_BASE, "it is empty");
-  const state = readAny(root);
-  const { end, loggedMs, foldedTo, formerEnd, formerSum } = state;
-  if (!areNumbers(end, loggedMs, foldedTo, formerEnd, formerSum)) throw unreadable();
-  return state;
-}
-
-/**
- * @param {Root} root
- * @returns {any}
- */
-function readAny(root) {
   const text = root.get(STATE_KEY)?.toString();
   if (text === undefined) throw codedError("FOREIGN", "it has no entry of Holdfast");
   const state = parse(text);
   const { format, versions, generation, sum, boot, offsetMs, lastMs, lastMonotonicMs } = state;
-  if (Number.isInteger(format) && format > FORMAT) throw codedError("NEWER_FORMAT", `format ${format}`);
-  if (Number.isInteger(format) && format < FORMAT) throw codedError("OLDER_FORMAT", `format ${format}`);
+  checkFormat(format);
   const numbers = [versions, generation, sum, offsetMs, lastMs, lastMonotonicMs];
-  if (format !== FORMAT || typeof boot !== "string" || !areNumbers(...numbers)) throw unreadable();
-  return state;
+  if (typeof boot !== "string" || !numbers.every(Number.isFinite)) throw unreadable();
+  return /** @type {State} */ (state);
+}
+
+/**
+ * @param {Root} root
+ * @param {State} state
+ */
+export function writeState(root, state) {
+  root.putSync(STATE_KEY, Buffer.from(JSON.stringify(state)));
+}
+
+/**
+ * The folder's time, as an entry of the log has it.
+ *
+ * @param {KeptTime} time
+ */
+export function timeBytes({ boot, offsetMs, lastMs, lastMonotonicMs }) {
+  const bytes = Buffer.allocUnsafe(TIME_BYTES + boot.length);
+  bytes.writeDoubleLE(offsetMs, 0);
+  bytes.writeDoubleLE(lastMs, 8);
+  bytes.writeDoubleLE(lastMonotonicMs, 16);
+  bytes.write(boot, TIME_BYTES, "latin1");
+  return bytes;
+}
+
+/**
+ * @param {Buffer} bytes
+ * @returns {KeptTime}
+ */
+export function timeFrom(bytes) {
+  return {
+    boot: bytes.toString("latin1", TIME_BYTES),
+    offsetMs: bytes.readDoubleLE(0),
+    lastMs: bytes.readDoubleLE(8),
+    lastMonotonicMs: bytes.readDoubleLE(16),
+  };
 }
 
 /** Where a log begins of which there was none. What is in its file from other times has no such sum before it. */
@@ -83,26 +93,19 @@ export function firstVersion() {
   return Math.floor(Math.random() * 2 ** 52);
 }
 
-/** @param {readonly unknown[]} values */
-function areNumbers(...values) {
-  return values.every(Number.isFinite);
-}
-
-function unreadable() {
-  return codedError("FOREIGN", "its entry of Holdfast cannot be read");
-}
-
 /**
- * @param {Root} root
- * @param {State | LiveState} state
+ * Throws unless it is the present one.
+ *
+ * @param {unknown} format
  */
-export function writeState(root, state) {
-  root.putSync(STATE_KEY, bytesOf(state));
+export function checkFormat(format) {
+  if (format === FORMAT) return;
+  if (!Number.isInteger(format)) throw unreadable();
+  throw codedError(Number(format) > FORMAT ? "NEWER_FORMAT" : "OLDER_FORMAT", `format ${format}`);
 }
 
-/** @param {State | LiveState} state */
-export function bytesOf(state) {
-  return Buffer.from(JSON.stringify(state));
+export function unreadable() {
+  return codedError("FOREIGN", "its entry of Holdfast cannot be read");
 }
 
 /**
@@ -127,13 +130,4 @@ export function hasClaimsAt(text, nowMs) {
   const { held, waiting } = parse(text);
   if (!Array.isArray(held) || !Array.isArray(waiting)) return true;
   return [...held, ...waiting].some(({ expiresAtMs }) => !(expiresAtMs <= nowMs));
-}
-
-/**
- * What no two changes of the folder have in common, also if one of them has failed.
- *
- * @param {LiveState} state
- */
-export function momentOf({ generation, end, sum }) {
-  return `${generation} ${end} ${sum}`;
 }

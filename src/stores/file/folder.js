@@ -4,7 +4,7 @@
  * What is true now is in `live.mdb`, a file of LMDB that all processes of the machine share. It is on no disk for certain, so it counts only as long
  * as somebody has it open: whoever comes when nobody has makes it anew. It has four tables:
  *
- * - the main one: what the folder knows of itself, under one key, as JSON;
+ * - the main one: what the folder knows of itself, under one key;
  * - `records`: a row for each key;
  * - `ends`: one entry for each record, in order of the time at which to look whether it is still of use;
  * - `owners`: the socket through which each owner can be woken.
@@ -14,19 +14,21 @@
  */
 import { join } from "node:path";
 import { Base } from "./base.js";
+import { packChange } from "./change-format.js";
 import { alignedTime, readMonotonicMs, resumedTime, thisMachine, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFile, removeUnbegun } from "./folder-checks.js";
-import { bytesOf, hasClaimsAt, momentOf, readLiveState, STATE_KEY, writeState } from "./folder-state.js";
+import { hasClaimsAt, STATE_KEY, timeBytes } from "./folder-state.js";
 import { LIVE_NAME, removeUnreadable, removeUnused } from "./live-file.js";
+import { momentOf, readLiveState, writeLiveState } from "./live-state.js";
 import { LmdbFile } from "./lmdb-file.js";
 import { LOG_BYTES, Log, LogEntry } from "./log.js";
 import { endKey, keptUntilMs, ownerOf, textOf } from "./row-format.js";
 
 /**
  * @typedef {import("./lmdb-file.js").Table} Table
- * @typedef {import("./folder-state.js").LiveState} LiveState
+ * @typedef {import("./live-state.js").LiveState} LiveState
  * @typedef {import("./disk-clock.js").MachineTime} MachineTime
  *
  * @typedef {object} OpenOptions
@@ -37,6 +39,8 @@ import { endKey, keptUntilMs, ownerOf, textOf } from "./row-format.js";
 
 /** What an entry of `ends` says besides its key. */
 export const NOTHING = Buffer.from([0]);
+/** What stands for a key where an entry of the log has the time. */
+const NO_KEY = Buffer.alloc(0);
 /** How long to leave a log alone that could not be put into `locks.mdb`. */
 const REST_MS = 1_000;
 
@@ -221,14 +225,13 @@ export class Folder {
   }
 
   /**
-   * The record of this key was changed in the present transaction.
+   * These changes were made in the present transaction.
    *
-   * @param {number} keyBytes
-   * @param {Uint8Array} keyAndRow Without a row, it was removed.
+   * @param {Uint8Array} changes As change-format.js has them.
    */
-  note(keyBytes, keyAndRow) {
+  note(changes) {
     this.#changed = true;
-    this.#entry.add(keyBytes, keyAndRow);
+    this.#entry.add(changes);
   }
 
   async close() {
@@ -250,7 +253,7 @@ export class Folder {
       // Whoever has it open is on this machine, so it was not restarted meanwhile.
       const time = isGathered ? resumedTime(before, machine) : before;
       const state = { ...before, ...time };
-      if (time !== before) writeState(root, state);
+      if (time !== before) writeLiveState(root, state);
       this.#live.sayInUse();
       return { state, isResumed: time !== before };
     });
@@ -269,7 +272,7 @@ export class Folder {
         const place = { end: 0, loggedMs: lastMs, foldedTo: generation, formerEnd: 0, formerSum: sum };
         /** @type {LiveState} */
         const live = { ...state, ...place };
-        writeState(this.#live.root, live);
+        writeLiveState(this.#live.root, live);
       },
       (key, row) => {
         this.#live.makeRoom(row.length + 2 * key.length);
@@ -308,13 +311,12 @@ export class Folder {
   #writeLog() {
     const lastMonotonicMs = readMonotonicMs();
     const lastMs = timeOf(this.#state, lastMonotonicMs);
-    const { format, versions, boot, offsetMs, generation, sum: sumBefore, end } = this.#state;
-    const kept = { format, versions, boot, offsetMs, lastMs, lastMonotonicMs, generation, sum: sumBefore };
-    this.#entry.add(0, bytesOf(kept));
+    const { boot, offsetMs, generation, sum: sumBefore, end } = this.#state;
+    this.#entry.add(packChange(NO_KEY, timeBytes({ boot, offsetMs, lastMs, lastMonotonicMs })));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
     const place = { sum, end: end + bytes.length, loggedMs: lastMs };
     this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place };
-    writeState(this.#live.root, this.#state);
+    writeLiveState(this.#live.root, this.#state);
     // Last: what is in the log may come about.
     this.#log.write(generation, end, bytes);
   }
@@ -357,7 +359,7 @@ export class Folder {
     this.#live.transact(() => {
       this.#live.makeRoom(0);
       const now = readLiveState(root);
-      if (now.generation === generation) writeState(root, { ...now, foldedTo: generation });
+      if (now.generation === generation) writeLiveState(root, { ...now, foldedTo: generation });
     });
     return state;
   }
@@ -376,7 +378,7 @@ export class Folder {
       this.#live.makeRoom(0);
       this.#log.end(generation, end);
       const next = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
-      writeState(root, next);
+      writeLiveState(root, next);
       return next;
     });
   }

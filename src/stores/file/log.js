@@ -7,19 +7,20 @@
  * of the entry before it, also of the log before. So what was in the file before, or is there in part, does not count: after a loss of power
  * the log is what was flushed, and maybe more of what followed, without a gap.
  *
- * An entry is four numbers (how long it is, its sum, and the generation in two parts), and then for each change how long its key and its
- * row are, and both. No row says that the record was removed. The last change is what the folder knows of itself.
+ * An entry is four numbers (how long it is, its sum, and the generation in two parts), and then its changes (change-format.js). The last one
+ * is the folder's time.
  */
 import { closeSync, constants, fdatasyncSync, fstatSync, openSync, readSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
+import { ChangeReader } from "./change-format.js";
 import { grow } from "./file-heads.js";
 
 /**
  * @typedef {object} LogContents
  * @property {Buffer} bytes
  * @property {Map<string, number>} changes Where the last one of each key begins.
- * @property {Buffer | undefined} state What the folder knew of itself with the last entry.
+ * @property {Buffer | undefined} time The folder's, with the last entry: folder-state.js.
  * @property {number} end Where the next entry would begin.
  * @property {number} sum That of the last entry.
  */
@@ -31,8 +32,6 @@ const SUM_AT = 4;
 const SUMMED_AT = 8;
 const GENERATION_AT = 8;
 const GENERATION_BYTES = 6;
-/** The lengths of a key and a row. */
-const CHANGE_HEAD_BYTES = 8;
 /** What no entry begins with. */
 const NO_ENTRY = Buffer.alloc(HEAD_BYTES);
 /** How much room an entry has at first. */
@@ -47,21 +46,16 @@ export class LogEntry {
     this.#end = HEAD_BYTES;
   }
 
-  /**
-   * @param {number} keyBytes
-   * @param {Uint8Array} keyAndRow Without a row, the record is removed.
-   */
-  add(keyBytes, keyAndRow) {
+  /** @param {Uint8Array} changes One or more. */
+  add(changes) {
     const at = this.#end;
-    const end = at + CHANGE_HEAD_BYTES + keyAndRow.length;
+    const end = at + changes.length;
     if (end > this.#bytes.length) {
       const larger = Buffer.allocUnsafe(2 * end);
       this.#bytes.copy(larger, 0, 0, at);
       this.#bytes = larger;
     }
-    this.#bytes.writeUInt32LE(keyBytes, at);
-    this.#bytes.writeUInt32LE(keyAndRow.length - keyBytes, at + 4);
-    this.#bytes.set(keyAndRow, at + CHANGE_HEAD_BYTES);
+    this.#bytes.set(changes, at);
     this.#end = end;
   }
 
@@ -156,7 +150,7 @@ export class Log {
   read(generation, sumBefore, upTo = Number.POSITIVE_INFINITY) {
     const bytes = readUpTo(this.#file(generation), upTo);
     /** @type {LogContents} */
-    const contents = { bytes, changes: new Map(), state: undefined, end: 0, sum: sumBefore };
+    const contents = { bytes, changes: new Map(), time: undefined, end: 0, sum: sumBefore };
     for (;;) {
       const at = contents.end;
       const end = endOfEntry(bytes, at);
@@ -215,14 +209,11 @@ function endOfEntry(bytes, at) {
  * @param {number} to … and where they end.
  */
 function addChanges(contents, from, to) {
-  const { bytes, changes } = contents;
-  for (let at = from; at < to; ) {
-    const keyAt = at + CHANGE_HEAD_BYTES;
-    const rowAt = keyAt + bytes.readUInt32LE(at);
-    const end = rowAt + bytes.readUInt32LE(at + 4);
-    if (end === to) contents.state = bytes.subarray(rowAt, end);
-    else changes.set(bytes.toString("latin1", keyAt, rowAt), at);
-    at = end;
+  const change = new ChangeReader(contents.bytes, from);
+  while (change.end < to) {
+    change.next();
+    if (change.end === to) contents.time = change.row;
+    else contents.changes.set(change.name, change.at);
   }
 }
 
@@ -233,12 +224,9 @@ function addChanges(contents, from, to) {
  * @returns {Iterable<{ key: Buffer, row: Buffer }>} Without bytes in its row, the record was removed.
  */
 export function* changesIn({ bytes, changes }) {
+  const change = new ChangeReader(bytes);
   for (const at of changes.values()) {
-    const keyAt = at + CHANGE_HEAD_BYTES;
-    const rowAt = keyAt + bytes.readUInt32LE(at);
-    yield {
-      key: bytes.subarray(keyAt, rowAt),
-      row: bytes.subarray(rowAt, rowAt + bytes.readUInt32LE(at + 4)),
-    };
+    change.goTo(at);
+    yield change;
   }
 }

@@ -1,5 +1,5 @@
 /** What can be asked of a folder. All of it is answered in a transaction of the folder. */
-import { ChangeReader, countChanges } from "./change-format.js";
+import { ChangeReader, countChanges, packChange } from "./change-format.js";
 import { codedError } from "./failures.js";
 import { NOTHING } from "./folder.js";
 import { endKey, endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
@@ -64,11 +64,19 @@ export function swap(folder, request, from, to) {
   // No other process has a transaction meanwhile, so all of this one is one moment.
   const nowMs = folder.nowMs();
   const isTimely = nowMs >= request.earliestMs && nowMs <= request.latestMs;
-  const changes = new ChangeReader(request, from);
+  const change = new ChangeReader(request.bytes);
+  for (let place = 0; place < from; place++) change.next();
+  // What was made goes into the log in one piece, up to a change that was not.
+  let madeFrom = change.end;
   for (let place = from; place < to; place++) {
-    changes.next();
-    outcomes.push(swapOne(folder, changes, isTimely));
+    change.next();
+    const outcome = swapOne(folder, change, /** @type {number} */ (request.expected[place]), isTimely);
+    outcomes.push(outcome);
+    if (typeof outcome === "number") continue;
+    if (madeFrom < change.at) folder.note(change.between(madeFrom, change.at));
+    madeFrom = change.end;
   }
+  if (madeFrom < change.end) folder.note(change.between(madeFrom, change.end));
   const sockets = request.owners.map((owner) => folder.owners.get(Buffer.from(owner))?.toString());
   return { nowMs, outcomes, sockets };
 }
@@ -76,23 +84,23 @@ export function swap(folder, request, from, to) {
 /**
  * @param {Folder} folder
  * @param {ChangeReader} change
+ * @param {number} expected
  * @param {boolean} isTimely
  * @returns {Outcome}
  */
-function swapOne(folder, change, isTimely) {
+function swapOne(folder, change, expected, isTimely) {
   const { key } = change;
   const present = folder.records.getBinaryFast(key);
   const version = present === undefined ? 0 : versionOf(present);
-  if (version !== change.expected) return { current: rowOf(folder, key) };
-  if (!change.writes) return "same";
+  if (version !== expected) return { current: rowOf(folder, key) };
+  if (!change.hasRow) return "same";
   if (!isTimely) return "untimely";
   const next = folder.nextVersion();
-  const row = change.row(next);
+  const row = change.versioned(next);
   folder.expect(row.length + 2 * key.length);
   folder.records.putSync(key, row);
-  folder.note(key.length, change.keyAndRow);
   // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
-  if (version === 0) folder.ends.putSync(endKey(change.keepUntilMs, key), NOTHING);
+  if (version === 0) folder.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
   return next;
 }
 
@@ -143,7 +151,7 @@ function sweep(folder, limit) {
       folder.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
     } else {
       folder.records.removeSync(key);
-      folder.note(key.length, key);
+      folder.note(packChange(key));
       removed++;
     }
   }
@@ -160,7 +168,7 @@ function register(folder, owner, socket) {
   const key = ownerKey(owner);
   if (key.length > MAX_KEY_BYTES) throw codedError("OWNER_TOO_LONG", `${owner.length} bytes`);
   folder.owners.putSync(owner, socket);
-  folder.note(key.length, Buffer.concat([key, socket]));
+  folder.note(packChange(key, socket));
 }
 
 /**
@@ -178,8 +186,7 @@ function forget(folder, socket, owner) {
     if (value?.toString() !== socket) continue;
     folder.expect(0);
     folder.owners.removeSync(key);
-    const noted = ownerKey(key);
-    folder.note(noted.length, noted);
+    folder.note(packChange(ownerKey(key)));
   }
 }
 

@@ -13,9 +13,18 @@ export const HEAD_BYTES = 17;
  * @param {boolean} idle
  */
 export function writeHead(view, at, version, keepUntilMs, idle) {
-  view.setFloat64(at, version);
+  writeVersion(view, at, version);
   view.setFloat64(at + 8, keepUntilMs);
   view.setUint8(at + 16, idle ? 1 : 0);
+}
+
+/**
+ * @param {DataView} view
+ * @param {number} at Where the row begins.
+ * @param {number} version
+ */
+export function writeVersion(view, at, version) {
+  view.setFloat64(at, version);
 }
 
 /** @param {Buffer} row */

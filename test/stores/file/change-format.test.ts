@@ -1,7 +1,12 @@
 /** How changes cross to the thread of a folder. */
 import { describe, expect, test } from "vitest";
 import type { Change } from "../../../src/stores/cas/index.ts";
-import { ChangeReader, countChanges, packChanges } from "../../../src/stores/file/change-format.js";
+import {
+  ChangeReader,
+  countChanges,
+  packChange,
+  packChanges,
+} from "../../../src/stores/file/change-format.js";
 import { keptUntilMs, textOf, versionOf } from "../../../src/stores/file/row-format.js";
 
 function change(key: string, text: string | undefined, more: Partial<Change> = {}): Change {
@@ -10,17 +15,17 @@ function change(key: string, text: string | undefined, more: Partial<Change> = {
 }
 
 /** All that the thread reads of them. */
-function unpacked(changes: readonly Change[], from = 0) {
+function unpacked(changes: readonly Change[]) {
   const packed = packChanges(changes);
-  const reader = new ChangeReader(packed, from);
-  return Array.from({ length: countChanges(packed) - from }, (_, nth) => {
+  const reader = new ChangeReader(packed.bytes);
+  return Array.from({ length: countChanges(packed) }, (_, nth) => {
     reader.next();
-    const { key, expected, keepUntilMs, writes } = reader;
-    const row = writes ? Buffer.from(reader.row(100 + nth)) : undefined;
+    const { key, name, hasRow } = reader;
+    const row = hasRow ? Buffer.from(reader.versioned(100 + nth)) : undefined;
     return {
       key: key.toString(),
-      expected,
-      keepUntilMs,
+      isNamedByItsBytes: Buffer.from(name, "latin1").equals(key),
+      expected: packed.expected[nth],
       row: row && {
         version: versionOf(row),
         untilMs: keptUntilMs(row),
@@ -52,8 +57,8 @@ describe("file: changes for the thread", () => {
   ])("are read as they were written: %s", (_, changes) => {
     const expected = changes.map(({ key, text, expected, idle, keepUntilMs }, nth) => ({
       key: Buffer.from(key).toString(),
+      isNamedByItsBytes: true,
       expected: expected ?? 0,
-      keepUntilMs,
       row:
         text === undefined
           ? undefined
@@ -62,15 +67,29 @@ describe("file: changes for the thread", () => {
     expect(unpacked(changes)).toEqual(expected);
   });
 
-  test.each([plain, wide].map((changes) => ({ changes })))(
-    "can be read from any of them on",
-    ({ changes }) => {
-      for (let from = 0; from < changes.length; from++) {
-        const keys = changes.slice(from).map(({ key }) => Buffer.from(key).toString());
-        expect(unpacked(changes, from).map(({ key }) => key)).toEqual(keys);
-      }
-    },
-  );
+  test.each([plain, wide].map((changes) => ({ changes })))("can be read from anywhere", ({ changes }) => {
+    const { bytes } = packChanges(changes);
+    const reader = new ChangeReader(bytes);
+    const places = changes.map(() => {
+      reader.next();
+      return { at: reader.at, key: reader.key.toString() };
+    });
+    expect(reader.end).toBe(bytes.length);
+    for (const { at, key } of places.reverse()) {
+      reader.goTo(at);
+      expect(reader.key.toString()).toBe(key);
+    }
+  });
+
+  test("are as those that are made one by one", () => {
+    const { bytes } = packChanges(wide);
+    const reader = new ChangeReader(bytes);
+    const each = wide.map(() => {
+      reader.next();
+      return packChange(reader.key, reader.row);
+    });
+    expect(Buffer.concat(each).equals(bytes)).toBe(true);
+  });
 
   test("may be none", () => {
     expect(unpacked([])).toEqual([]);

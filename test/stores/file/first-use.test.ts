@@ -21,7 +21,7 @@ import { until } from "../../engines/engine.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
-import { changeKeptState, changeState, changeText, textOf, withFile } from "./raw-files.ts";
+import { changeKeptState, changeLiveFormat, changeText, textOf, withFile } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
 if (isRoot) skipped("file: the test of a folder without rights", "root has all of them");
@@ -129,11 +129,11 @@ describe("file: first use", () => {
     const folder = testFolder();
     const locks = createLocks(fileStore(folder));
     expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
-    await changeState(folder, { format: 3 });
+    await changeLiveFormat(folder, 4);
     const expected = { code: "STORE_FAILURE", message: expect.stringContaining("newer version") };
     await expect(locks.mutex("other").tryAcquire()).rejects.toMatchObject(expected);
     await locks.close();
-    await changeKeptState(folder, { format: 3 });
+    await changeKeptState(folder, { format: 4 });
     expect(await firstError(folder)).toMatchObject(expected);
   });
 
@@ -142,7 +142,7 @@ describe("file: first use", () => {
     const locks = createLocks(fileStore(folder));
     await locks.mutex("key").run(() => {});
     await locks.close();
-    await changeKeptState(folder, { format: 1 });
+    await changeKeptState(folder, { format: 2 });
     expect(await firstError(folder)).toMatchObject({
       code: "STORE_FAILURE",
       message: expect.stringContaining("before the first release"),

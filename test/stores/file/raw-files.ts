@@ -61,9 +61,13 @@ export function readState(folder: string): Promise<FolderState> {
   return withBase(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
 }
 
-/** Of a folder that somebody has open. */
-export async function changeState(folder: string, changes: Partial<FolderState>): Promise<void> {
-  await withLive(folder, (root) => changeStateIn(root, changes));
+/** Of a folder that somebody has open: its first number is its format. */
+export async function changeLiveFormat(folder: string, format: number): Promise<void> {
+  await withLive(folder, (root) => {
+    const state = root.get(STATE_KEY) as Buffer;
+    state.writeDoubleLE(format);
+    root.putSync(STATE_KEY, state);
+  });
 }
 
 /** Of a folder that nobody has open. */
