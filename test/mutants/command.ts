@@ -29,7 +29,9 @@ const suites: Readonly<Record<Part, readonly string[]>> = {
   cas: ["test/stores/cas"],
   // The others need a real etcd, and take their time.
   etcd: ["test/stores/etcd/found-grant.test.ts"],
-  file: ["power-loss", "made-anew", "counted-commits"].map((name) => `test/stores/file/${name}.test.ts`),
+  file: ["power-loss", "made-anew", "counted-commits", "settling"].map(
+    (name) => `test/stores/file/${name}.test.ts`,
+  ),
   // One of these is a simulation of its own.
   thread: ["test/thread/standby.test.ts", "test/thread/random-blocks.test.ts"],
 };

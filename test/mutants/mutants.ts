@@ -640,10 +640,10 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
-    name: "file: the end of a log is known by its place alone",
-    file: "src/stores/file/folder-state.js",
-    find: " ${sum}`;",
-    replace: "`;",
+    name: "file: what a transaction saw that failed is taken to be flushed",
+    file: folder,
+    find: "      this.#state = before;\n",
+    replace: "",
   },
   {
     name: "file: what was true counts though nobody has it open",
@@ -704,5 +704,53 @@ export const mutants: readonly Mutant[] = [
     file: "src/stores/file/disk-thread.js",
     find: "    if (!NOT_OURS.has(String(failureOf(error).code))) throw error;\n",
     replace: "",
+  },
+  {
+    name: "file: what a transaction changed that failed is taken for true",
+    file: folder,
+    find: '      this.#known = "";\n',
+    replace: "",
+  },
+  {
+    name: "file: what was changed lately is true whatever others have done",
+    file: folder,
+    find: "    this.tables.forget();\n",
+    replace: "",
+  },
+  {
+    name: "file: what another process has left to the log is not looked for",
+    file: folder,
+    find: "if (settledEnd === end) return state;",
+    replace: "if (settledEnd <= end) return state;",
+  },
+  {
+    name: "file: a log is ended before the tables have what it has",
+    file: folder,
+    find: "      this.tables.settle();\n      this.#log.end",
+    replace: "      this.#log.end",
+  },
+  {
+    name: "file: the tables are said to have what they have not",
+    file: folder,
+    find: "this.tables.areSettled ? { settledEnd: newEnd, settledSum: sum } : {}",
+    replace: "{ settledEnd: newEnd, settledSum: sum }",
+  },
+  {
+    name: "file: records are listed without what was changed lately",
+    file: "src/stores/file/tables.js",
+    find: "    this.settle();\n    return this.#records",
+    replace: "    return this.#records",
+  },
+  {
+    name: "file: a sweep does not know what was changed lately",
+    file: "src/stores/file/tables.js",
+    find: "    this.settle();\n    return [...this.#ends",
+    replace: "    return [...this.#ends",
+  },
+  {
+    name: "file: a record that was found in the log is never looked at again",
+    file: "src/stores/file/tables.js",
+    find: "!this.#records.doesExist(key)",
+    replace: "false",
   },
 ];

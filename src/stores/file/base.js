@@ -3,9 +3,8 @@
  * after it is in the logs.
  */
 import { firstTime } from "./disk-clock.js";
-import { codedError } from "./failures.js";
 import { FORMAT, firstLog, firstVersion, isNew, readState, timeFrom, writeState } from "./folder-state.js";
-import { changesIn } from "./log.js";
+import { changesIn, damagedLog } from "./log.js";
 
 /**
  * @typedef {import("./lmdb-file.js").LmdbFile} LmdbFile
@@ -59,12 +58,9 @@ export class Base {
         this.#file.flushAnew();
         return;
       }
-      const contents = log.read(generation, before.sum, last.end);
+      const contents = log.read(generation, before.sum, { upTo: last.end });
       if (before.generation !== generation || contents.end !== last.end || contents.sum !== last.sum) {
-        throw codedError(
-          "DAMAGED_LOG",
-          `of log ${generation}, ${contents.end} of ${last.end} bytes are whole`,
-        );
+        throw damagedLog(generation, contents.end, last.end);
       }
       this.#apply(contents);
       writeState(this.#file.root, stateAfter(before, contents, generation + 1));

@@ -111,6 +111,8 @@ export class ChangeReader {
   #view;
   #keyAt = 0;
   #rowAt = 0;
+  /** @type {string | undefined} */
+  #name;
   /** Where the change begins, … */
   at = 0;
   /** … and where the next one does. */
@@ -138,6 +140,7 @@ export class ChangeReader {
    */
   goTo(at) {
     this.at = at;
+    this.#name = undefined;
     this.#keyAt = at + LENGTHS_BYTES;
     this.#rowAt = this.#keyAt + this.#view.getUint32(at + KEY_BYTES_AT, true);
     this.end = this.#rowAt + this.#view.getUint32(at + ROW_BYTES_AT, true);
@@ -149,7 +152,8 @@ export class ChangeReader {
 
   /** The key as a text that no other key has: its bytes as characters. */
   get name() {
-    return this.#bytes.toString("latin1", this.#keyAt, this.#rowAt);
+    this.#name ??= this.#bytes.toString("latin1", this.#keyAt, this.#rowAt);
+    return this.#name;
   }
 
   /** Without bytes where there is none. */

@@ -11,10 +11,10 @@ import { dirname } from "node:path";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
-import { Folder } from "./folder.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
 import { answerLetters, failing } from "./letters.js";
+import { openFolder } from "./open-folder.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
@@ -38,7 +38,7 @@ const MAX_ATTEMPTS = 5;
 /** How long to wait until another thread or process has opened or closed the file. */
 const OPEN_MS = 3_000;
 
-/** @type {Folder | undefined} */
+/** @type {import("./folder.js").Folder | undefined} */
 let folder;
 /** The uppermost folder whose names may not be on the disk. */
 let uppermost = dirname(data.folder);
@@ -147,7 +147,7 @@ async function open() {
     try {
       checkFolder(data.folder);
       const lmdb = await loadLmdb();
-      const opened = await Folder.open(lmdb, data.folder, {
+      const opened = await openFolder(lmdb, data.folder, {
         undisturbed: (work) => undisturbed(data.gate, work),
       });
       try {

@@ -2,45 +2,43 @@
  * The files of a folder.
  *
  * What is true now is in `live.mdb`, a file of LMDB that all processes of the machine share. It is on no disk for certain, so it counts only as long
- * as somebody has it open: whoever comes when nobody has makes it anew. It has four tables:
- *
- * - the main one: what the folder knows of itself, under one key;
- * - `records`: a row for each key;
- * - `ends`: one entry for each record, in order of the time at which to look whether it is still of use;
- * - `owners`: the socket through which each owner can be woken.
+ * as somebody has it open: whoever comes when nobody has makes it anew. It has what the folder knows of itself, under one key, and
+ * three tables (tables.js).
  *
  * Every change goes into the log (log.js) in the same transaction, and is there for good after flush(), by whichever process. A log that
  * has become long is put into `locks.mdb` (base.js), and another one is begun.
+ *
+ * A process that seems to be alone does not put each change into the tables at once. What `live.mdb` knows of itself says up to where the tables have
+ * what the log has. Whoever finds that somebody else has changed something puts the rest there first, from the log.
  */
-import { join } from "node:path";
 import { Base } from "./base.js";
 import { packChange } from "./change-format.js";
-import { alignedTime, readMonotonicMs, resumedTime, thisMachine, timeOf } from "./disk-clock.js";
+import { alignedTime, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
-import { STALE_BASE } from "./file-heads.js";
-import { checkFile, removeUnbegun } from "./folder-checks.js";
 import { hasClaimsAt, STATE_KEY, timeBytes } from "./folder-state.js";
-import { LIVE_NAME, removeUnreadable, removeUnused } from "./live-file.js";
-import { momentOf, readLiveState, writeLiveState } from "./live-state.js";
-import { LmdbFile } from "./lmdb-file.js";
-import { LOG_BYTES, Log, LogEntry } from "./log.js";
-import { endKey, keptUntilMs, ownerOf, textOf } from "./row-format.js";
+import { knownBy, momentOf, readLiveState, writeLiveState } from "./live-state.js";
+import { changesIn, damagedLog, LogEntry } from "./log.js";
+import { keptUntilMs, textOf } from "./row-format.js";
+import { Tables } from "./tables.js";
 
 /**
- * @typedef {import("./lmdb-file.js").Table} Table
+ * @typedef {import("./lmdb-file.js").LmdbFile} LmdbFile
+ * @typedef {import("./log.js").Log} Log
  * @typedef {import("./live-state.js").LiveState} LiveState
- * @typedef {import("./disk-clock.js").MachineTime} MachineTime
  *
- * @typedef {object} OpenOptions
- * @property {MachineTime} [machine]
- * @property {number} [logBytes] How long a log becomes before it is put into `locks.mdb`.
- * @property {<T>(work: () => T) => T} [undisturbed] Does what has transactions in it.
+ * @typedef {object} FolderOptions
+ * @property {import("./disk-clock.js").MachineTime} machine
+ * @property {number} logBytes How long a log becomes before it is put into `locks.mdb`.
+ * @property {number} [unsettledBytes] How much of it may not be in the tables, where nobody else seems to be there.
+ * @property {number} [aloneAfter] After how many transactions in a row nobody else does.
  */
 
-/** What an entry of `ends` says besides its key. */
-export const NOTHING = Buffer.from([0]);
 /** What stands for a key where an entry of the log has the time. */
 const NO_KEY = Buffer.alloc(0);
+/** After so many transactions in a row nobody else seems to be there. */
+const ALONE_AFTER = 8;
+/** So much of the log is not in the tables, at most: others have to read it. */
+const UNSETTLED_BYTES = 262_144;
 /** How long to leave a log alone that could not be put into `locks.mdb`. */
 const REST_MS = 1_000;
 
@@ -55,16 +53,20 @@ export class Folder {
   #log;
   /** How long a log becomes. */
   #logBytes;
-  /** @type {Table} */
-  records;
-  /** @type {Table} */
-  ends;
-  /** @type {Table} */
-  owners;
+  /** How much of it may not be in the tables, … */
+  #unsettledBytes;
+  /** … and after how many transactions in a row. */
+  #aloneAfter;
+  /** @type {Tables} */
+  tables;
   #entry = new LogEntry();
   /** What the folder knows of itself, in the present transaction. @type {LiveState} */
   #state;
   #changed = false;
+  /** When the tables, and what was changed lately, are all that is true: where nobody else has changed anything since. Empty: never. */
+  #known = "";
+  /** How many transactions this process has made, and nobody else in between. */
+  #inARow = 0;
   /** The latest moment of the folder that is known to be on the disk, and the log that it is in. */
   #flushed = "";
   #flushedGeneration = 0;
@@ -80,64 +82,25 @@ export class Folder {
    * @param {LmdbFile} live
    * @param {LmdbFile} baseFile
    * @param {Log} log
-   * @param {{ machine: MachineTime, logBytes: number }} options
+   * @param {FolderOptions} options
    */
-  constructor(live, baseFile, log, { machine, logBytes }) {
+  constructor(live, baseFile, log, options) {
+    const { machine, logBytes, unsettledBytes = UNSETTLED_BYTES, aloneAfter = ALONE_AFTER } = options;
     this.#files = [live, baseFile, log];
     this.#live = live;
     this.#base = Base.of(baseFile, machine);
     this.#log = log;
     this.#logBytes = logBytes;
-    this.records = live.table("records");
-    this.ends = live.table("ends");
-    this.owners = live.table("owners");
+    this.#unsettledBytes = unsettledBytes;
+    this.#aloneAfter = aloneAfter;
+    this.tables = new Tables(live);
     this.#state = this.#arrive(machine);
   }
 
-  /**
-   * @param {typeof import("lmdb")} lmdb
-   * @param {string} folder
-   * @param {OpenOptions} options
-   * @returns {Promise<Folder>}
-   */
-  static async open(lmdb, folder, options = {}) {
-    const { machine = thisMachine(), logBytes = LOG_BYTES, undisturbed = (work) => work() } = options;
-    /** @type {(LmdbFile | Log)[]} */
-    const opened = [];
-    const openFile = (/** @type {string} */ name, /** @type {boolean} */ isDurable) => {
-      const path = join(folder, name);
-      checkFile(folder, path);
-      const file = LmdbFile.open(lmdb, path, { isDurable });
-      opened.unshift(file);
-      return file;
-    };
-    try {
-      removeUnbegun(folder);
-      // Whoever may not use it is told so before anything is removed.
-      checkFile(folder, join(folder, "locks.mdb"));
-      removeUnreadable(join(folder, LIVE_NAME));
-      undisturbed(() => removeUnused(openFile(LIVE_NAME, false), join(folder, LIVE_NAME)));
-      await opened.shift()?.close();
-      return undisturbed(() => {
-        const baseFile = openFile("locks.mdb", true);
-        baseFile.prepare();
-        const live = openFile(LIVE_NAME, false);
-        live.transact(() => {
-          if (!live.isBlank && !live.isInUse) throw codedError(STALE_BASE, "others have left it meanwhile");
-          live.makeRoom(0);
-        });
-        const log = new Log(folder);
-        opened.unshift(log);
-        const files = new Folder(live, baseFile, log, { machine, logBytes });
-        // Somebody may have failed to put the end of the log on the disk, and be gone.
-        files.#fold(1);
-        files.#flushLogs();
-        return files;
-      });
-    } catch (error) {
-      for (const each of opened) await each.close();
-      throw error;
-    }
+  /** For whoever has just opened the files: somebody may have failed to put the end of the log on the disk, and be gone. */
+  begin() {
+    this.#fold(1);
+    this.#flushLogs();
   }
 
   /**
@@ -148,13 +111,20 @@ export class Folder {
    * @returns {T}
    */
   transact(work) {
-    const before = this.#state;
-    try {
-      return this.#transact(work);
-    } catch (error) {
-      this.#state = before;
-      throw error;
+    let doneMs = 0;
+    const result = this.#onward(() => {
+      this.#changed = false;
+      this.#entry.begin();
+      const result = work();
+      if (this.#changed) this.#writeLog();
+      doneMs = performance.now();
+      return result;
+    });
+    if (this.#changed) {
+      this.#commitMs = performance.now() - doneMs;
+      this.diskMs = this.#commitMs;
     }
+    return result;
   }
 
   /** Whether all is on the disk that the latest transaction saw, of whichever process it was. */
@@ -216,15 +186,6 @@ export class Folder {
   }
 
   /**
-   * Sees to it that there is room for one more change of the present transaction, before it is made.
-   *
-   * @param {number} bytes What it writes.
-   */
-  expect(bytes) {
-    this.#live.makeRoom(bytes);
-  }
-
-  /**
    * These changes were made in the present transaction.
    *
    * @param {Uint8Array} changes As change-format.js has them.
@@ -241,7 +202,7 @@ export class Folder {
   /**
    * The state of the folder. Where nobody has it, all is gathered from what the disk has.
    *
-   * @param {MachineTime} machine
+   * @param {FolderOptions["machine"]} machine
    * @returns {LiveState}
    */
   #arrive(machine) {
@@ -270,41 +231,61 @@ export class Folder {
       (state) => {
         const { generation, sum, lastMs } = state;
         const place = { end: 0, loggedMs: lastMs, foldedTo: generation, formerEnd: 0, formerSum: sum };
-        /** @type {LiveState} */
-        const live = { ...state, ...place };
-        writeLiveState(this.#live.root, live);
+        writeLiveState(this.#live.root, { ...state, ...place, settledEnd: 0, settledSum: sum });
       },
-      (key, row) => {
-        this.#live.makeRoom(row.length + 2 * key.length);
-        const owner = ownerOf(key);
-        if (owner !== undefined) return void this.owners.putSync(owner, row);
-        this.records.putSync(key, row);
-        this.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
-      },
+      (key, row) => this.tables.make(key, row),
     );
   }
 
   /**
+   * Runs all of the work in one transaction of `live.mdb`, with the state of the folder as it is then. Where the work or the transaction
+   * fails, nothing has happened, and of what was changed lately it is not known what came about.
+   *
    * @template T
    * @param {() => T} work
    * @returns {T}
    */
-  #transact(work) {
-    let doneMs = 0;
-    const result = this.#live.transact(() => {
-      this.#state = readLiveState(this.#live.root);
-      this.#changed = false;
-      this.#entry.begin();
-      const result = work();
-      if (this.#changed) this.#writeLog();
-      doneMs = performance.now();
+  #onward(work) {
+    const before = this.#state;
+    try {
+      const result = this.#live.transact(() => {
+        this.#state = this.#caughtUp(readLiveState(this.#live.root));
+        return work();
+      });
+      this.#known = knownBy(this.#state);
       return result;
-    });
-    if (this.#changed) {
-      this.#commitMs = performance.now() - doneMs;
-      this.diskMs = this.#commitMs;
+    } catch (error) {
+      this.#state = before;
+      this.#known = "";
+      throw error;
     }
-    return result;
+  }
+
+  /**
+   * Sees to it that the tables, and what was changed lately, are all that is true.
+   *
+   * @param {LiveState} state
+   * @returns {LiveState}
+   */
+  #caughtUp(state) {
+    if (this.#known === knownBy(state)) {
+      this.#inARow++;
+      this.tables.carryOn();
+      return state;
+    }
+    this.#inARow = 0;
+    this.tables.forget();
+    const { generation, end, sum, settledEnd, settledSum } = state;
+    if (settledEnd === end) return state;
+    const missing = this.#log.read(generation, settledSum, { from: settledEnd, upTo: end });
+    if (settledEnd + missing.end !== end || missing.sum !== sum) {
+      throw damagedLog(generation, settledEnd + missing.end, end);
+    }
+    this.#live.makeRoom(0);
+    for (const { key, row } of changesIn(missing)) this.tables.make(key, row);
+    const settled = { ...state, settledEnd: end, settledSum: sum };
+    writeLiveState(this.#live.root, settled);
+    return settled;
   }
 
   /** Adds the present transaction to the log. */
@@ -314,8 +295,12 @@ export class Folder {
     const { boot, offsetMs, generation, sum: sumBefore, end } = this.#state;
     this.#entry.add(packChange(NO_KEY, timeBytes({ boot, offsetMs, lastMs, lastMonotonicMs })));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
-    const place = { sum, end: end + bytes.length, loggedMs: lastMs };
-    this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place };
+    const newEnd = end + bytes.length;
+    if (this.#inARow < this.#aloneAfter || newEnd - this.#state.settledEnd > this.#unsettledBytes)
+      this.tables.settle();
+    const settled = this.tables.areSettled ? { settledEnd: newEnd, settledSum: sum } : {};
+    const place = { sum, end: newEnd, loggedMs: lastMs };
+    this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place, ...settled };
     writeLiveState(this.#live.root, this.#state);
     // Last: what is in the log may come about.
     this.#log.write(generation, end, bytes);
@@ -370,16 +355,15 @@ export class Folder {
    * @param {number} generation
    */
   #endLog(generation) {
-    const { root } = this.#live;
-    this.#state = this.#live.transact(() => {
-      const state = readLiveState(root);
-      if (state.generation !== generation) return this.#state;
-      const { sum, end } = state;
+    this.#onward(() => {
+      const { sum, end } = this.#state;
+      if (this.#state.generation !== generation) return;
       this.#live.makeRoom(0);
+      this.tables.settle();
       this.#log.end(generation, end);
-      const next = { ...state, generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
-      writeLiveState(root, next);
-      return next;
+      const place = { generation: generation + 1, end: 0, formerEnd: end, formerSum: sum };
+      this.#state = { ...this.#state, ...place, settledEnd: 0, settledSum: sum };
+      writeLiveState(this.#live.root, this.#state);
     });
   }
 
@@ -387,11 +371,11 @@ export class Folder {
    * After a restart of the machine: catches up with the wall clock where nobody has a claim. A claim may be somebody's on another
    * machine, whose clock went on; nothing here can tell for how long.
    *
-   * @param {MachineTime} machine
+   * @param {FolderOptions["machine"]} machine
    */
   #align(machine) {
     const nowMs = this.nowMs();
-    for (const { value } of this.records.getRange({})) {
+    for (const { value } of this.tables.list()) {
       if (keptUntilMs(value) > nowMs && hasClaimsAt(textOf(value), nowMs)) return;
     }
     this.#live.makeRoom(0);

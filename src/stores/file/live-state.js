@@ -10,10 +10,13 @@ import { checkFormat, FORMAT, STATE_KEY, unreadable } from "./folder-state.js";
  * Where the next entry of the log begins, and the folder's time at the last one; the generation before which all is in `locks.mdb`; and where the
  * log before ended, with which sum.
  * @typedef {{ end: number, loggedMs: number, foldedTo: number, formerEnd: number, formerSum: number }} LogPlace
- * @typedef {State & LogPlace} LiveState
+ *
+ * Up to where the tables have what the log has, and the sum of the entry before that place.
+ * @typedef {{ settledEnd: number, settledSum: number }} Settled
+ * @typedef {State & LogPlace & Settled} LiveState
  */
 
-const NUMBERS = 12;
+const NUMBERS = 14;
 const NUMBER_BYTES = NUMBERS * Float64Array.BYTES_PER_ELEMENT;
 /** What names a run of the machine is no longer than this. */
 const BOOT_BYTES = 64;
@@ -49,6 +52,8 @@ export function readLiveState(root) {
     foldedTo: at(9),
     formerEnd: at(10),
     formerSum: at(11),
+    settledEnd: at(12),
+    settledSum: at(13),
     boot: bytes.toString("latin1", NUMBER_BYTES, length),
   };
 }
@@ -70,15 +75,26 @@ export function writeLiveState(root, state) {
   numbers[9] = state.foldedTo;
   numbers[10] = state.formerEnd;
   numbers[11] = state.formerSum;
+  numbers[12] = state.settledEnd;
+  numbers[13] = state.settledSum;
   const end = NUMBER_BYTES + bytes.write(state.boot, NUMBER_BYTES, "latin1");
   root.putSync(STATE_KEY, bytes.subarray(0, end));
 }
 
 /**
- * What no two changes of the folder have in common, also if one of them has failed.
+ * What no two changes of the folder have in common. One that has failed may have it in common with the next one.
  *
  * @param {LiveState} state
  */
-export function momentOf({ generation, end, sum }) {
-  return `${generation} ${end} ${sum}`;
+export function momentOf({ generation, end }) {
+  return `${generation} ${end}`;
+}
+
+/**
+ * By what somebody who has seen all of it finds that nobody else has changed anything since, neither in the log nor in the tables.
+ *
+ * @param {LiveState} state
+ */
+export function knownBy(state) {
+  return `${momentOf(state)} ${state.settledEnd}`;
 }

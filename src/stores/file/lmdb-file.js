@@ -104,12 +104,13 @@ export class LmdbFile {
   }
 
   /**
-   * Sees to it that there is room for one more change of the present transaction, before it is made. See {@link grow}.
+   * Sees to it that there is room for further changes of the present transaction, before they are made. See {@link grow}.
    *
-   * @param {number} bytes What it writes.
+   * @param {number} bytes What they write.
+   * @param {number} changes
    */
-  makeRoom(bytes) {
-    this.#changes++;
+  makeRoom(bytes, changes = 1) {
+    this.#changes += changes;
     this.#bytes += bytes;
     const { lastPage, pageBytes } = this.#heads;
     // No more can be written anew than there are.

@@ -14,6 +14,7 @@ import { closeSync, constants, fdatasyncSync, fstatSync, openSync, readSync, wri
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { ChangeReader } from "./change-format.js";
+import { codedError } from "./failures.js";
 import { grow } from "./file-heads.js";
 
 /**
@@ -21,7 +22,7 @@ import { grow } from "./file-heads.js";
  * @property {Buffer} bytes
  * @property {Map<string, number>} changes Where the last one of each key begins.
  * @property {Buffer | undefined} time The folder's, with the last entry: folder-state.js.
- * @property {number} end Where the next entry would begin.
+ * @property {number} end Where the next entry would begin, counted from where the bytes do.
  * @property {number} sum That of the last entry.
  */
 
@@ -140,15 +141,15 @@ export class Log {
   }
 
   /**
-   * What a log says, up to a place or to where its entries end.
+   * What a log says, from a place on, up to a place or to where its entries end.
    *
    * @param {number} generation
-   * @param {number} sumBefore That of the last entry of the log before.
-   * @param {number} upTo
+   * @param {number} sumBefore That of the entry before.
+   * @param {{ from?: number, upTo?: number }} part
    * @returns {LogContents}
    */
-  read(generation, sumBefore, upTo = Number.POSITIVE_INFINITY) {
-    const bytes = readUpTo(this.#file(generation), upTo);
+  read(generation, sumBefore, { from = 0, upTo = Number.POSITIVE_INFINITY } = {}) {
+    const bytes = readPart(this.#file(generation), from, upTo);
     /** @type {LogContents} */
     const contents = { bytes, changes: new Map(), time: undefined, end: 0, sum: sumBefore };
     for (;;) {
@@ -174,18 +175,30 @@ export class Log {
   }
 }
 
+/**
+ * A log whose entries were written has lost some of them.
+ *
+ * @param {number} generation
+ * @param {number} whole
+ * @param {number} end
+ */
+export function damagedLog(generation, whole, end) {
+  return codedError("DAMAGED_LOG", `of log ${generation}, ${whole} of ${end} bytes are whole`);
+}
+
 /** From here on, a log is put into `locks.mdb`. */
 export const LOG_BYTES = 4_194_304;
 
 /**
  * @param {number} descriptor
+ * @param {number} from
  * @param {number} upTo
  */
-function readUpTo(descriptor, upTo) {
-  const bytes = Buffer.allocUnsafe(Math.min(fstatSync(descriptor).size, upTo));
+function readPart(descriptor, from, upTo) {
+  const bytes = Buffer.allocUnsafe(Math.max(0, Math.min(fstatSync(descriptor).size, upTo) - from));
   let done = 0;
   while (done < bytes.length) {
-    const count = readSync(descriptor, bytes, done, bytes.length - done, done);
+    const count = readSync(descriptor, bytes, done, bytes.length - done, from + done);
     if (count === 0) break;
     done += count;
   }

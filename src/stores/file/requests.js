@@ -1,11 +1,9 @@
 /** What can be asked of a folder. All of it is answered in a transaction of the folder. */
 import { ChangeReader, countChanges, packChange } from "./change-format.js";
 import { codedError } from "./failures.js";
-import { NOTHING } from "./folder.js";
-import { endKey, endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
+import { endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
 
 /**
- * @typedef {import("./lmdb-file.js").Table} Table
  * @typedef {import("./protocol.ts").Request} Request
  * @typedef {import("./protocol.ts").Reply} Reply
  * @typedef {import("./protocol.ts").ListRequest} ListRequest
@@ -44,7 +42,7 @@ export function answer(folder, request) {
       return undefined;
     case "sockets":
       return {
-        sockets: [...new Set(entriesOf(folder.owners, {}).map(({ value }) => value.toString()))],
+        sockets: [...new Set([...folder.tables.owners.getRange({})].map(({ value }) => value.toString()))],
       };
   }
 }
@@ -77,7 +75,7 @@ export function swap(folder, request, from, to) {
     madeFrom = change.end;
   }
   if (madeFrom < change.end) folder.note(change.between(madeFrom, change.end));
-  const sockets = request.owners.map((owner) => folder.owners.get(Buffer.from(owner))?.toString());
+  const sockets = request.owners.map((owner) => folder.tables.owners.get(Buffer.from(owner))?.toString());
   return { nowMs, outcomes, sockets };
 }
 
@@ -89,18 +87,14 @@ export function swap(folder, request, from, to) {
  * @returns {Outcome}
  */
 function swapOne(folder, change, expected, isTimely) {
-  const { key } = change;
-  const present = folder.records.getBinaryFast(key);
+  const { tables } = folder;
+  const present = tables.find(change);
   const version = present === undefined ? 0 : versionOf(present);
-  if (version !== expected) return { current: rowOf(folder, key) };
+  if (version !== expected) return { current: rowOf(folder, change.key) };
   if (!change.hasRow) return "same";
   if (!isTimely) return "untimely";
   const next = folder.nextVersion();
-  const row = change.versioned(next);
-  folder.expect(row.length + 2 * key.length);
-  folder.records.putSync(key, row);
-  // Later changes leave the entry where it is, and the sweep puts it right: most records change often before they end.
-  if (version === 0) folder.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
+  tables.set(change, change.versioned(next), version === 0);
   return next;
 }
 
@@ -110,7 +104,7 @@ function swapOne(folder, change, expected, isTimely) {
  * @returns {Row | undefined}
  */
 function rowOf(folder, key) {
-  const row = folder.records.get(key);
+  const row = folder.tables.get(key);
   return row === undefined ? undefined : { version: versionOf(row), text: textOf(row) };
 }
 
@@ -124,7 +118,7 @@ function list(folder, { prefix, after, limit }) {
   const next = after === undefined ? beginning : Buffer.from(`${after}\0`);
   const start = Buffer.compare(next, beginning) < 0 ? beginning : next;
   const rows = [];
-  for (const { key, value } of entriesOf(folder.records, start.length === 0 ? { limit } : { start, limit })) {
+  for (const { key, value } of [...folder.tables.list(start.length === 0 ? { limit } : { start, limit })]) {
     if (!key.subarray(0, beginning.length).equals(beginning)) break;
     rows.push({ key: key.toString(), text: textOf(value) });
   }
@@ -137,20 +131,16 @@ function list(folder, { prefix, after, limit }) {
  */
 function sweep(folder, limit) {
   const nowMs = folder.nowMs();
-  const due = entriesOf(folder.ends, { limit: LOOKED_AT_ONCE });
   let removed = 0;
   let looked = 0;
-  for (const { key: entry } of due) {
+  for (const { key: entry } of folder.tables.firstEnds(LOOKED_AT_ONCE)) {
     if (endMsOf(entry) >= nowMs || removed === limit) break;
     looked++;
     const key = keyOf(entry);
-    const row = folder.records.get(key);
-    folder.expect(entry.length);
-    folder.ends.removeSync(entry);
-    if (row !== undefined && keptUntilMs(row) >= nowMs) {
-      folder.ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
-    } else {
-      folder.records.removeSync(key);
+    const row = folder.tables.get(key);
+    if (row !== undefined && keptUntilMs(row) >= nowMs) folder.tables.postpone(entry, key, row);
+    else {
+      folder.tables.remove(entry, key);
       folder.note(packChange(key));
       removed++;
     }
@@ -164,10 +154,10 @@ function sweep(folder, limit) {
  * @param {Buffer} socket
  */
 function register(folder, owner, socket) {
-  folder.expect(owner.length + socket.length);
+  folder.tables.expect(owner.length + socket.length);
   const key = ownerKey(owner);
   if (key.length > MAX_KEY_BYTES) throw codedError("OWNER_TOO_LONG", `${owner.length} bytes`);
-  folder.owners.putSync(owner, socket);
+  folder.tables.owners.putSync(owner, socket);
   folder.note(packChange(key, socket));
 }
 
@@ -179,21 +169,13 @@ function register(folder, owner, socket) {
 function forget(folder, socket, owner) {
   const rows =
     owner === undefined
-      ? entriesOf(folder.owners, {})
-      : [{ key: Buffer.from(owner), value: folder.owners.get(Buffer.from(owner)) }];
+      ? [...folder.tables.owners.getRange({})]
+      : [{ key: Buffer.from(owner), value: folder.tables.owners.get(Buffer.from(owner)) }];
   for (const { key, value } of rows) {
     // Another store may have become the owner's since.
     if (value?.toString() !== socket) continue;
-    folder.expect(0);
-    folder.owners.removeSync(key);
+    folder.tables.expect(0);
+    folder.tables.owners.removeSync(key);
     folder.note(packChange(ownerKey(key)));
   }
-}
-
-/**
- * @param {Table} table
- * @param {import("lmdb").RangeOptions} range
- */
-function entriesOf(table, range) {
-  return [...table.getRange(range)];
 }

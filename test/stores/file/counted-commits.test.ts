@@ -7,7 +7,7 @@ import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Folder } from "../../../src/stores/file/folder.js";
+import { openFolder } from "../../../src/stores/file/open-folder.js";
 import type { ReadReply } from "../../../src/stores/file/protocol.ts";
 import { answer } from "../../../src/stores/file/requests.js";
 import { testFolder } from "./folders.ts";
@@ -30,7 +30,7 @@ function putBack(folder: string): void {
 describe("file: a count of commits that another process has put back", () => {
   test("is noticed before a commit would undo the latest one, and put right when the file is opened anew", async () => {
     const folder = testFolder();
-    let files = await Folder.open(lmdb, folder);
+    let files = await openFolder(lmdb, folder);
     onTestFinished(() => files.close());
     const write = (number: number, key: string) =>
       files.transact(() => answer(files, letter(number, [{ key, text: "held" }]).request));
@@ -42,7 +42,7 @@ describe("file: a count of commits that another process has put back", () => {
     expect(() => write(3, "third")).toThrow(expect.objectContaining({ code: "STALE_BASE" }));
     expect(() => files.mend()).toThrow(expect.objectContaining({ code: "FLUSH_FAILED" }));
     await files.close();
-    files = await Folder.open(lmdb, folder);
+    files = await openFolder(lmdb, folder);
     expect([textOf("second"), textOf("third")]).toEqual(["held", undefined]);
     write(4, "third");
     expect([textOf("first"), textOf("second"), textOf("third")]).toEqual(["held", "held", "held"]);

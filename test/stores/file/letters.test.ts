@@ -1,15 +1,15 @@
 /** Letters that are answered one by one, because all of them together found no room. */
 import * as lmdb from "lmdb";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Folder } from "../../../src/stores/file/folder.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
+import { openFolder } from "../../../src/stores/file/open-folder.js";
 import type { Answer, Letter } from "../../../src/stores/file/protocol.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
 
 /** Files of which some transactions fail: with this code, by their place from now on. */
 async function failing(codes: Readonly<Record<number, string>>) {
-  const files = await Folder.open(lmdb, testFolder());
+  const files = await openFolder(lmdb, testFolder());
   onTestFinished(() => files.close());
   const posts: (readonly Answer[])[] = [];
   const ask = (...letters: Letter[]) => answerLetters(files, letters, (answers) => posts.push(answers));

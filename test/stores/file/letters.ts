@@ -7,6 +7,8 @@ export interface Wish {
   readonly text: string;
   /** 0: there must be no record. */
   readonly expected?: number;
+  /** Default: for ever. */
+  readonly keepUntilMs?: number;
 }
 
 export function letter(
@@ -14,9 +16,9 @@ export function letter(
   wishes: readonly Wish[],
   forgettableFromMs?: number,
 ): Letter & { readonly request: SwapRequest } {
-  const changes = wishes.map(({ key, text, expected = 0 }) => ({
+  const changes = wishes.map(({ key, text, expected = 0, keepUntilMs = Number.MAX_SAFE_INTEGER }) => ({
     ...{ key, text, expected: expected === 0 ? undefined : expected },
-    ...{ idle: false, keepUntilMs: Number.MAX_SAFE_INTEGER, dropped: [], wakes: [] },
+    ...{ idle: false, keepUntilMs, dropped: [], wakes: [] },
   }));
   const window = { earliestMs: 0, latestMs: Number.MAX_SAFE_INTEGER };
   const request = { ...window, owners: [], forgettableFromMs };

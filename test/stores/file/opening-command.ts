@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
-import { Folder } from "../../../src/stores/file/folder.js";
 import { answerLetters } from "../../../src/stores/file/letters.js";
+import { openFolder } from "../../../src/stores/file/open-folder.js";
 import { letter } from "./letters.ts";
 
 const BATCH = 1_000;
@@ -13,7 +13,7 @@ const TEXT = "x".repeat(200);
 const records = Number(process.argv[2] ?? 100_000);
 const folder = mkdtempSync(join(tmpdir(), "holdfast-opening-"));
 try {
-  const files = await Folder.open(lmdb, folder);
+  const files = await openFolder(lmdb, folder);
   for (let from = 0; from < records; from += BATCH) {
     const wishes = Array.from({ length: BATCH }, (_, place) => ({ key: `key:${from + place}`, text: TEXT }));
     answerLetters(files, [letter(from, wishes)], ([answer]) => {
@@ -23,7 +23,7 @@ try {
   }
   await files.close();
   const startMs = performance.now();
-  const again = await Folder.open(lmdb, folder);
+  const again = await openFolder(lmdb, folder);
   const tookMs = Math.round(performance.now() - startMs);
   await again.close();
   console.log(`${records} records: ${tookMs} ms`);

@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as lmdb from "lmdb";
-import { Folder } from "../../../src/stores/file/folder.js";
+import { openFolder } from "../../../src/stores/file/open-folder.js";
 
 const tables = { encoding: "binary", keyEncoding: "binary" } as const;
 
@@ -29,7 +29,7 @@ const withLive: typeof withFile = (folder, work) => withFile(livePath(folder), w
 /** Works on what is found when nobody has the folder open. */
 async function withBase<T>(folder: string, work: Parameters<typeof withFile<T>>[1]): Promise<T> {
   // Puts the log into it.
-  await (await Folder.open(lmdb, folder)).close();
+  await (await openFolder(lmdb, folder)).close();
   return withFile(join(folder, "locks.mdb"), work);
 }
 

@@ -8,7 +8,8 @@ import { cpSync, fdatasyncSync, fstatSync, readFileSync, statSync, writeFileSync
 import { join } from "node:path";
 import * as lmdb from "lmdb";
 import { expect, vi } from "vitest";
-import { Folder } from "../../../src/stores/file/folder.js";
+import type { Folder } from "../../../src/stores/file/folder.js";
+import { openFolder } from "../../../src/stores/file/open-folder.js";
 import type { ReadReply, SwapReply } from "../../../src/stores/file/protocol.ts";
 import { answer } from "../../../src/stores/file/requests.js";
 import type { Random } from "../../simulation/random.ts";
@@ -132,7 +133,7 @@ export class ReckonedDisk {
     for (const [index, log] of logs.entries()) writeFileSync(join(folder, LOGS[index] as string), log);
     cpSync(livePath(this.#options.folder), livePath(folder));
     spoilLive(folder);
-    const found = await Folder.open(lmdb, folder);
+    const found = await openFolder(lmdb, folder);
     const records = recordsOf(found, keys);
     const next = keys.map((key, index) => ({ key, text: "later", expected: records[index]?.version ?? 0 }));
     const { outcomes } = found.transact(() => answer(found, letter(0, next).request)) as SwapReply;
@@ -140,7 +141,7 @@ export class ReckonedDisk {
     await found.close();
     // And if it is lost once more.
     spoilLive(folder);
-    const again = await Folder.open(lmdb, folder);
+    const again = await openFolder(lmdb, folder);
     expect(recordsOf(again, keys).map((row) => row?.text)).toEqual(keys.map(() => "later"));
     await again.close();
     this.#isElsewhere = false;

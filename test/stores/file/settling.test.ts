@@ -1,0 +1,325 @@
+/**
+ * What a process has changed while it was alone is in the log, and not in the tables of `live.mdb`. Nobody else notices: several processes that do
+ * one thing after the other, in any order, all see one truth, whoever fails or is killed in between.
+ */
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { ListReply, ReadReply, Request, SwapReply } from "../../../src/stores/file/protocol.ts";
+import { Random } from "../../simulation/random.ts";
+import { testFolder } from "./folders.ts";
+import { letter, reading, type Wish } from "./letters.ts";
+import { rowCounts } from "./raw-files.ts";
+
+interface Options {
+  readonly aloneAfter?: number;
+  readonly unsettledBytes?: number;
+  readonly logBytes?: number;
+}
+
+type Deed = "answer" | "failEarly" | "failLate" | "tidy" | "flush" | "close";
+
+/** One of the processes. */
+class Told {
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  static async start(folder: string, options: Options = {}): Promise<Told> {
+    const program = fileURLToPath(new URL("told-process.js", import.meta.url));
+    const child = fork(program, [folder, JSON.stringify(options)], {
+      serialization: "advanced",
+      execArgv: [],
+    });
+    onTestFinished(() => void child.kill("SIGKILL"));
+    const [why] = await Promise.race([once(child, "message"), once(child, "exit")]);
+    expect(why).toEqual({ reply: "open" });
+    return new Told(child);
+  }
+
+  /** Resolves to what it replies. Rejects where that fails, and does not settle where it is killed. */
+  async does(deed: Deed, request?: Request): Promise<unknown> {
+    const told = once(this.#child, "message");
+    this.#child.send({ deed, request });
+    const [{ reply, failure }] = await told;
+    if (failure !== undefined) throw new Error(failure);
+    return reply;
+  }
+
+  async swap(wishes: readonly Wish[]): Promise<SwapReply["outcomes"]> {
+    return ((await this.does("answer", letter(1, wishes).request)) as SwapReply).outcomes;
+  }
+
+  async rows(keys: readonly string[]): Promise<ReadReply["rows"]> {
+    return ((await this.does("answer", reading(1, keys).request)) as ReadReply).rows;
+  }
+
+  async list(): Promise<Readonly<Record<string, string>>> {
+    const request = { verb: "list", prefix: "", after: undefined, limit: 1_000 } as const;
+    const { rows } = (await this.does("answer", request)) as ListReply;
+    return Object.fromEntries(rows.map(({ key, text }) => [key, text]));
+  }
+
+  async kill(): Promise<void> {
+    const ended = once(this.#child, "exit");
+    this.#child.kill("SIGKILL");
+    await ended;
+  }
+
+  async close(): Promise<void> {
+    const ended = once(this.#child, "exit");
+    await this.does("close");
+    this.#child.disconnect();
+    await ended;
+  }
+}
+
+/** Alone from the first transaction on, so that nothing is put into the tables unless somebody needs it there. */
+const ALONE: Options = { aloneAfter: 0 };
+
+async function changeOften(process: Told, key: string, times: number): Promise<number> {
+  let version = 0;
+  for (let time = 1; time <= times; time++) {
+    const [outcome] = await process.swap([{ key, text: `text ${time}`, expected: version }]);
+    version = outcome as number;
+  }
+  return version;
+}
+
+describe("file: what a process has changed while it was alone", () => {
+  test("is put into the tables when another process comes, and not before", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const version = await changeOften(first, "key", 20);
+    expect(await rowCounts(folder)).toMatchObject({ records: 0, ends: 0 });
+    const second = await Told.start(folder, ALONE);
+    expect(await second.rows(["key"])).toEqual([{ version, text: "text 20" }]);
+    expect(await rowCounts(folder)).toMatchObject({ records: 1, ends: 1 });
+  });
+
+  test("is what the next one goes on from, and the former one after that", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const second = await Told.start(folder, ALONE);
+    let version = 0;
+    for (let turn = 0; turn < 10; turn++) {
+      for (const process of [first, second]) {
+        const [stale] = await process.swap([{ key: "key", text: "stale", expected: version - 1 }]);
+        if (version > 0) expect(stale).toMatchObject({ current: { version } });
+        for (let time = 0; time < 3; time++) {
+          const [outcome] = await process.swap([{ key: "key", text: `${turn} ${time}`, expected: version }]);
+          expect(outcome).toBeGreaterThan(version);
+          version = outcome as number;
+        }
+      }
+    }
+    expect(await rowCounts(folder)).toMatchObject({ records: 1, ends: 1 });
+  });
+
+  test("is found by others when it was killed", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const second = await Told.start(folder, ALONE);
+    const version = await changeOften(first, "key", 5);
+    await first.kill();
+    expect(await second.rows(["key"])).toEqual([{ version, text: "text 5" }]);
+  });
+
+  test("is put into the tables when it has become much", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, { aloneAfter: 0, unsettledBytes: 1_000 });
+    await changeOften(first, "key", 50);
+    expect(await rowCounts(folder)).toMatchObject({ records: 1, ends: 1 });
+  });
+
+  test("goes into the tables at once as long as others may be there", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, { aloneAfter: 3 });
+    await changeOften(first, "a", 1);
+    expect(await rowCounts(folder)).toMatchObject({ records: 1 });
+    await changeOften(first, "b", 3);
+    await changeOften(first, "c", 1);
+    expect(await rowCounts(folder)).toMatchObject({ records: 2 });
+  });
+
+  test.each(["failEarly", "failLate"] as const)(
+    "is not what a transaction did that failed: %s",
+    async (deed) => {
+      const folder = testFolder();
+      const first = await Told.start(folder, ALONE);
+      const version = await changeOften(first, "key", 3);
+      const failing = letter(1, [
+        { key: "key", text: "failed", expected: version },
+        { key: "other", text: "failed" },
+      ]);
+      await expect(first.does(deed, failing.request)).rejects.toThrow("failed on purpose");
+      expect(await first.rows(["key", "other"])).toEqual([{ version, text: "text 3" }, undefined]);
+      const [next] = await first.swap([{ key: "key", text: "next", expected: version }]);
+      const second = await Told.start(folder, ALONE);
+      expect(await second.rows(["key", "other"])).toEqual([{ version: next, text: "next" }, undefined]);
+    },
+  );
+
+  test("is told to be damaged where the log has lost some of it", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const second = await Told.start(folder, ALONE);
+    await changeOften(first, "key", 5);
+    for (const name of ["log-0", "log-1"]) {
+      const log = readFileSync(join(folder, name));
+      writeFileSync(join(folder, name), log.fill(0xff, 20, 40));
+    }
+    await expect(second.rows(["key"])).rejects.toThrow(/of log \d+, 0 of \d+ bytes are whole/);
+    // Nothing was made of it, and whoever has it in memory knows it still.
+    expect(await rowCounts(folder)).toMatchObject({ records: 0 });
+    expect(await first.rows(["key"])).toMatchObject([{ text: "text 5" }]);
+  });
+
+  test("is there in histories of several processes that fail and are killed", async () => {
+    const seen: Seen = { kills: 0, unknown: 0, failures: 0, conflicts: 0, swept: 0, tidied: 0 };
+    for (const seed of [1, 2, 3]) await playHistory(seed, seen);
+    // By the seeds, all but for how a kill and its deed meet.
+    for (const [what, count] of Object.entries(seen)) expect(count, what).toBeGreaterThan(5);
+  }, 60_000);
+});
+
+type Seen = Record<"kills" | "unknown" | "failures" | "conflicts" | "swept" | "tidied", number>;
+
+const KEYS = ["a", "b", "c", "d", "schlüssel", "f"];
+const STEPS = 400;
+
+/** Random deeds of three processes, one after the other, beside a plain model of what is true. */
+async function playHistory(seed: number, seen: Seen): Promise<void> {
+  const random = new Random(seed);
+  const folder = testFolder();
+  const start = () =>
+    Told.start(folder, {
+      aloneAfter: random.pick([0, 0, 1, 4]),
+      unsettledBytes: random.pick([300, 2_000, 100_000]),
+      logBytes: random.pick([1_500, 6_000, 100_000]),
+    });
+  const processes = [await start(), await start(), await start()];
+  /** What is true. */
+  let rows: Rows = new Map();
+  let mine = 0;
+  for (let step = 0; step < STEPS; step++) {
+    // Often the same one again, which then is alone for a while.
+    if (random.chance(0.3)) mine = random.integer(0, processes.length - 1);
+    const process = processes[mine] as Told;
+    const wishes = wishesOf(random, rows, step);
+    const { request } = letter(step, wishes);
+    const roll = random.integer(1, 100);
+    if (roll <= 60) {
+      const outcomes = await process.swap(wishes);
+      for (const [place, wish] of wishes.entries()) {
+        const { key, text, expected = 0 } = wish;
+        const outcome = outcomes[place];
+        const before = rows.get(key);
+        if (expected === (before?.version ?? 0)) {
+          expect(outcome, `seed ${seed}, step ${step}`).toBeTypeOf("number");
+          rows.set(key, { version: outcome as number, text, isOver: wish.keepUntilMs !== undefined });
+        } else {
+          seen.conflicts += 1;
+          const { version, text } = before ?? {};
+          expect(outcome).toEqual({ current: before === undefined ? undefined : { version, text } });
+        }
+      }
+    } else if (roll <= 68) {
+      seen.failures += 1;
+      const deed = random.pick(["failEarly", "failLate"] as const);
+      const right = wishes.map((wish) => ({ ...wish, expected: rows.get(wish.key)?.version ?? 0 }));
+      const failing = process.does(deed, letter(step, right).request);
+      await expect(failing).rejects.toThrow("failed on purpose");
+    } else if (roll <= 70) {
+      seen.kills += 1;
+      const before = rows;
+      if (random.chance(0.5)) {
+        // Whether it was done is not known: it is done whole, or not at all.
+        seen.unknown += 1;
+        void process.does("answer", request);
+      }
+      await process.kill();
+      processes[mine] = await start();
+      rows = await foundAfter(before, wishes, processes[(mine + 1) % processes.length] as Told);
+    } else if (roll <= 75) {
+      const { removed } = (await process.does("answer", { verb: "sweep", limit: 100 })) as {
+        removed: number;
+      };
+      const over = [...rows].filter(([, { isOver }]) => isOver);
+      expect(removed).toBe(over.length);
+      seen.swept += removed;
+      for (const [key] of over) rows.delete(key);
+    } else if (roll <= 80) {
+      seen.tidied += 1;
+      await process.does("tidy");
+    } else if (roll <= 85) await process.does("flush");
+    else if (roll <= 90) expect(await process.list(), `seed ${seed}, step ${step}`).toEqual(textsIn(rows));
+    else {
+      const found = await process.rows(KEYS);
+      expect(found, `seed ${seed}, step ${step}`).toEqual(KEYS.map((key) => shown(rows.get(key))));
+    }
+  }
+  // What has failed with its entry in the log may come about as long as nobody writes another in its place.
+  const [last] = await (processes[0] as Told).swap([{ key: "last", text: "last" }]);
+  rows.set("last", { version: last as number, text: "last", isOver: false });
+  for (const process of processes) expect(await process.list()).toEqual(textsIn(rows));
+  for (const process of processes) await process.close();
+  const later = await start();
+  expect(await later.list()).toEqual(textsIn(rows));
+  await later.close();
+}
+
+type Rows = Map<string, { version: number; text: string; isOver: boolean }>;
+
+function shown(row: { version: number; text: string } | undefined) {
+  return row === undefined ? undefined : { version: row.version, text: row.text };
+}
+
+function textsIn(rows: Rows): Readonly<Record<string, string>> {
+  return Object.fromEntries([...rows].map(([key, { text }]) => [key, text]));
+}
+
+/** One to three changes, of which most expect what is there. */
+function wishesOf(random: Random, rows: Rows, step: number): Wish[] {
+  const first = random.integer(0, KEYS.length - 1);
+  return Array.from({ length: random.integer(1, 3) }, (_, nth) => {
+    const key = KEYS[(first + nth) % KEYS.length] as string;
+    const expected = random.chance(0.9) ? (rows.get(key)?.version ?? 0) : 7;
+    const text = `${step} `.repeat(random.integer(1, 40));
+    // A record is never kept for less than it was to be kept before.
+    const mayEnd = rows.get(key)?.isOver ?? true;
+    return { key, text, expected, ...(mayEnd && random.chance(0.8) ? { keepUntilMs: 1 } : {}) };
+  });
+}
+
+/** What is true after somebody was killed who may have done this before. */
+async function foundAfter(before: Rows, wishes: readonly Wish[], process: Told): Promise<Rows> {
+  const found = await process.rows(KEYS);
+  const rows: Rows = new Map();
+  let done = 0;
+  for (const [place, key] of KEYS.entries()) {
+    const row = found[place];
+    const was = before.get(key);
+    if (row?.version === was?.version) {
+      expect(shown(row)).toEqual(shown(was));
+      if (was !== undefined) rows.set(key, was);
+      continue;
+    }
+    const wish = wishes.find((each) => each.key === key);
+    expect(row?.text).toBe(wish?.text);
+    done++;
+    rows.set(key, {
+      version: row?.version ?? 0,
+      text: row?.text ?? "",
+      isOver: wish?.keepUntilMs !== undefined,
+    });
+  }
+  const possible = wishes.filter(({ key, expected = 0 }) => expected === (before.get(key)?.version ?? 0));
+  expect([0, possible.length]).toContain(done);
+  return rows;
+}
