@@ -1,5 +1,6 @@
 /** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
 import { type Durability, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { checkCollection } from "./collection-check.ts";
 import type { Document, Records } from "./database.ts";
 import { mapError, mapErrorOf, notPrimary, serverCode } from "./errors.ts";
 import {
@@ -56,6 +57,7 @@ export class FirstUse {
     const { hello, reply } = await this.#sayHello();
     const { replicated } = checkServer(reply, this.#options.durability);
     await Promise.all([this.#tryToFind(), this.#tryToRemove()]);
+    await checkCollection(this.#records);
     if (this.#options.createIndex) {
       await this.#taking("createIndex", () => this.#records.command(indexCommand(this.#records)));
     }

@@ -150,6 +150,14 @@ export function indexCommand({ name }: Records): Document {
   return { createIndexes: name, indexes: [{ key: { keepUntil: 1 }, name: "holdfast_keep_until" }] };
 }
 
+export function collectionCommand({ name }: Records): Document {
+  return { listCollections: 1, filter: { name } };
+}
+
+export function indexesCommand({ name }: Records): Document {
+  return { listIndexes: name };
+}
+
 /** Writes the marker, and asks for an insert that must be refused because of it. */
 export function markCommand({ name }: Records, timeoutMs: number): Document {
   const absent = { _id: { holdfast: "nothing" }, version: NO_VERSION };

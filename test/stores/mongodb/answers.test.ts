@@ -2,6 +2,7 @@
 import type { Durability } from "holdfast";
 import { describe, expect, test } from "vitest";
 import type { Change } from "../../../src/stores/cas/index.ts";
+import { faultOf } from "../../../src/stores/mongodb/collection-check.ts";
 import { checkServer } from "../../../src/stores/mongodb/first-use.ts";
 import {
   deleteCommand,
@@ -38,6 +39,39 @@ describe("mongodb: what a server says of itself", () => {
   test("a member of a replica set has change streams, a lone server has none", () => {
     expect(checkServer(mongod, "quorum")).toEqual({ replicated: true });
     expect(checkServer({ ...mongod, setName: undefined }, "local")).toEqual({ replicated: false });
+  });
+});
+
+describe("mongodb: what a server says of a collection", () => {
+  const own = [{ name: "_id_" }, { name: "holdfast_keep_until" }];
+
+  test.each([
+    ["capped", { capped: true, size: 4_096 }, own, "is capped"],
+    ["with a collation", { collation: { locale: "de", strength: 1 } }, own, "has a collation"],
+    [
+      "that forgets",
+      {},
+      [...own, { name: "theirs", expireAfterSeconds: 0 }],
+      'the index "theirs" with expire',
+    ],
+    [
+      "with a unique index",
+      {},
+      [...own, { name: "theirs", unique: true }],
+      'the index "theirs", which is unique',
+    ],
+  ])("one %s is refused", (_, options, indexes, fault) => {
+    expect(faultOf(options, indexes)).toContain(fault);
+  });
+
+  test.each([
+    ["that is new", {}, []],
+    ["of ours", {}, own],
+    ["that compares by bytes", { capped: false, collation: { locale: "simple" } }, own],
+    ["whose _id is called unique", {}, [{ name: "_id_", unique: true }]],
+    ["with another index", {}, [...own, { name: "theirs" }]],
+  ])("one %s is not", (_, options, indexes) => {
+    expect(faultOf(options, indexes)).toBeUndefined();
   });
 });
 

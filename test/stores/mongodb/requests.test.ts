@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type ClaimRequest, createLocks, type HoldfastError, type Store } from "holdfast";
 import { type MongodbStoreOptions, mongodbStore } from "holdfast/mongodb";
 import { MongoClient as MongoClient7 } from "mongodb";
-import { MongoClient } from "mongodb6";
+import { type Db, MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { recordsIn } from "../../../src/stores/mongodb/database.ts";
 import { MongodbDriver } from "../../../src/stores/mongodb/mongodb-driver.ts";
@@ -100,6 +100,38 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
       (await database.collection("holdfast").indexes()).map(({ name }) => name);
     expect(await namesOf(made)).toContain("holdfast_keep_until");
     expect(await namesOf(left)).not.toContain("holdfast_keep_until");
+  });
+
+  describe("a collection that would not keep locks is refused, and left as it is", () => {
+    async function refused(context: TestContext, make: (database: Db) => Promise<unknown>) {
+      const { database, store } = open(context);
+      await make(database);
+      const error = await failure(store.acquire(request("key")));
+      expect(error).toMatchObject({ code: "STORE_FAILURE" });
+      expect(await database.collection("holdfast").countDocuments()).toBe(0);
+      return error.message;
+    }
+
+    test.for([
+      [{ expireAfterSeconds: 10 }, 'has the index "made_1" with expireAfterSeconds'],
+      [{ unique: true }, 'has the index "made_1", which is unique'],
+    ] as const)("for its index: %o", async ([options, fault], context) => {
+      const message = await refused(context, (database) =>
+        database.collection("holdfast").createIndex({ made: 1 }, options),
+      );
+      expect(message).toContain(`.holdfast" ${fault}`);
+      expect(message).toContain("choose another collection");
+    });
+
+    // What stands in for MongoDB has neither.
+    test.for([
+      [{ capped: true, size: 100_000 }, "is capped"],
+      [{ collation: { locale: "de", strength: 1 } }, "has a collation"],
+    ] as const)("for what it is: %o", async ([options, fault], context) => {
+      if (!server.isMongod) return context.skip();
+      const message = await refused(context, (database) => database.createCollection("holdfast", options));
+      expect(message).toContain(`.holdfast" ${fault}`);
+    });
   });
 
   test("records are in the collection that is named or passed", async (context) => {
