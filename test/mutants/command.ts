@@ -29,7 +29,7 @@ const suites: Readonly<Record<Part, readonly string[]>> = {
   cas: ["test/stores/cas"],
   // The others need a real etcd, and take their time.
   etcd: ["test/stores/etcd/found-grant.test.ts"],
-  file: ["power-loss", "made-anew", "counted-commits", "settling"].map(
+  file: ["power-loss", "made-anew", "counted-commits", "settling", "full-disk"].map(
     (name) => `test/stores/file/${name}.test.ts`,
   ),
   // One of these is a simulation of its own.

@@ -738,13 +738,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: "file: records are listed without what was changed lately",
     file: "src/stores/file/tables.js",
-    find: "    this.settle();\n    return this.#records",
+    find: "    this.#need();\n    return this.#records",
     replace: "    return this.#records",
   },
   {
     name: "file: a sweep does not know what was changed lately",
     file: "src/stores/file/tables.js",
-    find: "    this.settle();\n    return [...this.#ends",
+    find: "    this.#need();\n    return [...this.#ends",
     replace: "    return [...this.#ends",
   },
   {
@@ -752,5 +752,47 @@ export const mutants: readonly Mutant[] = [
     file: "src/stores/file/tables.js",
     find: "!this.#records.doesExist(key)",
     replace: "false",
+  },
+  {
+    name: "file: rows stay in front for which there is no room in the tables",
+    file: "src/stores/file/tables.js",
+    find: "      this.#live.makeRoom(SPARE_BYTES, SPARE_CHANGES);\n",
+    replace: "",
+  },
+  {
+    name: "file: no room is kept for rows that were in front before",
+    file: "src/stores/file/tables.js",
+    find: "this.#live.makeRoom(this.#recentBytes, this.#recent.size);",
+    replace: "this.#live.makeRoom(0, 0);",
+  },
+  {
+    name: "file: rows stay in front that were changed with what never is",
+    file: "src/stores/file/tables.js",
+    find: "this.#areNeeded || ",
+    replace: "",
+  },
+  {
+    name: "file: what was listed is put into the tables again by others",
+    file: folder,
+    find: "      else if (this.tables.areNeeded) this.#saySettled();\n",
+    replace: "",
+  },
+  {
+    name: "file: rows in front keep all that they came with in memory",
+    file: "src/stores/file/tables.js",
+    find: "this.#requestBytes > maxRequestBytes",
+    replace: "maxRequestBytes < 0",
+  },
+  {
+    name: "file: that others have put rows into the tables goes unnoticed",
+    file: "src/stores/file/live-state.js",
+    find: "${state.sum} ${state.settledEnd}`",
+    replace: "${state.sum}`",
+  },
+  {
+    name: "file: that a log has another end of the same length goes unnoticed",
+    file: "src/stores/file/live-state.js",
+    find: "${state.sum} ${state.settledEnd}`",
+    replace: "${state.settledEnd}`",
   },
 ];

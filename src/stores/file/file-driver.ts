@@ -23,6 +23,9 @@ const SWEEPS = 100;
  */
 const QUICK_DISK_MS = 0.4;
 
+/** What LMDB takes as a key everywhere, with the mark that stands before the name of an owner. */
+const MAX_OWNER_BYTES = 1_899;
+
 /** Keeps records in the files of a folder. */
 export function fileDriver(path: string): CasDriver {
   // The process may change its working directory later.
@@ -91,6 +94,9 @@ export function fileDriver(path: string): CasDriver {
     },
 
     async listen(owner, onWake) {
+      const bytes = Buffer.byteLength(owner);
+      if (bytes > MAX_OWNER_BYTES)
+        throw mapFailure({ code: "OWNER_TOO_LONG", message: `${bytes} bytes` }, folder);
       const socket = await sockets.start();
       await ask({ verb: "register", owner, socket });
       if (registered === undefined) {

@@ -117,6 +117,7 @@ export class Folder {
       this.#entry.begin();
       const result = work();
       if (this.#changed) this.#writeLog();
+      else if (this.tables.areNeeded) this.#saySettled();
       doneMs = performance.now();
       return result;
     });
@@ -233,7 +234,7 @@ export class Folder {
         const place = { end: 0, loggedMs: lastMs, foldedTo: generation, formerEnd: 0, formerSum: sum };
         writeLiveState(this.#live.root, { ...state, ...place, settledEnd: 0, settledSum: sum });
       },
-      (key, row) => this.tables.make(key, row),
+      (key, row) => this.tables.add(key, row),
     );
   }
 
@@ -282,10 +283,18 @@ export class Folder {
       throw damagedLog(generation, settledEnd + missing.end, end);
     }
     this.#live.makeRoom(0);
-    for (const { key, row } of changesIn(missing)) this.tables.make(key, row);
+    for (const { key, row } of changesIn(missing)) this.tables.add(key, row);
     const settled = { ...state, settledEnd: end, settledSum: sum };
     writeLiveState(this.#live.root, settled);
     return settled;
+  }
+
+  /** The tables have all, though nothing was changed. */
+  #saySettled() {
+    const { end, sum, settledEnd } = this.#state;
+    if (settledEnd === end) return;
+    this.#state = { ...this.#state, settledEnd: end, settledSum: sum };
+    writeLiveState(this.#live.root, this.#state);
   }
 
   /** Adds the present transaction to the log. */
@@ -296,8 +305,9 @@ export class Folder {
     this.#entry.add(packChange(NO_KEY, timeBytes({ boot, offsetMs, lastMs, lastMonotonicMs })));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
     const newEnd = end + bytes.length;
-    if (this.#inARow < this.#aloneAfter || newEnd - this.#state.settledEnd > this.#unsettledBytes)
-      this.tables.settle();
+    const isAlone = this.#inARow >= this.#aloneAfter;
+    const isLittle = newEnd - this.#state.settledEnd <= this.#unsettledBytes;
+    if (!isAlone || !isLittle || !this.tables.mayStay(this.#unsettledBytes)) this.tables.settle();
     const settled = this.tables.areSettled ? { settledEnd: newEnd, settledSum: sum } : {};
     const place = { sum, end: newEnd, loggedMs: lastMs };
     this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place, ...settled };

@@ -91,10 +91,11 @@ export function momentOf({ generation, end }) {
 }
 
 /**
- * By what somebody who has seen all of it finds that nobody else has changed anything since, neither in the log nor in the tables.
+ * By what somebody who has seen all of it finds that nobody else has changed anything since, neither in the log nor in the tables. With the sum, that does
+ * not hang on `lmdb` telling of each commit that fails.
  *
  * @param {LiveState} state
  */
 export function knownBy(state) {
-  return `${momentOf(state)} ${state.settledEnd}`;
+  return `${momentOf(state)} ${state.sum} ${state.settledEnd}`;
 }

@@ -1,6 +1,5 @@
 /** What can be asked of a folder. All of it is answered in a transaction of the folder. */
 import { ChangeReader, countChanges, packChange } from "./change-format.js";
-import { codedError } from "./failures.js";
 import { endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
 
 /**
@@ -14,8 +13,6 @@ import { endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-
  * @typedef {import("./folder.js").Folder} Folder
  */
 
-/** What LMDB takes as a key everywhere. */
-const MAX_KEY_BYTES = 1_900;
 /** Entries that one sweep looks at, so that it holds up nobody for long. */
 const LOOKED_AT_ONCE = 4_000;
 
@@ -42,7 +39,7 @@ export function answer(folder, request) {
       return undefined;
     case "sockets":
       return {
-        sockets: [...new Set([...folder.tables.owners.getRange({})].map(({ value }) => value.toString()))],
+        sockets: [...new Set(folder.tables.listOwners().map(({ value }) => value.toString()))],
       };
   }
 }
@@ -75,7 +72,7 @@ export function swap(folder, request, from, to) {
     madeFrom = change.end;
   }
   if (madeFrom < change.end) folder.note(change.between(madeFrom, change.end));
-  const sockets = request.owners.map((owner) => folder.tables.owners.get(Buffer.from(owner))?.toString());
+  const sockets = request.owners.map((owner) => folder.tables.socketOf(Buffer.from(owner))?.toString());
   return { nowMs, outcomes, sockets };
 }
 
@@ -154,11 +151,8 @@ function sweep(folder, limit) {
  * @param {Buffer} socket
  */
 function register(folder, owner, socket) {
-  folder.tables.expect(owner.length + socket.length);
-  const key = ownerKey(owner);
-  if (key.length > MAX_KEY_BYTES) throw codedError("OWNER_TOO_LONG", `${owner.length} bytes`);
-  folder.tables.owners.putSync(owner, socket);
-  folder.note(packChange(key, socket));
+  folder.tables.setSocket(owner, socket);
+  folder.note(packChange(ownerKey(owner), socket));
 }
 
 /**
@@ -169,13 +163,12 @@ function register(folder, owner, socket) {
 function forget(folder, socket, owner) {
   const rows =
     owner === undefined
-      ? [...folder.tables.owners.getRange({})]
-      : [{ key: Buffer.from(owner), value: folder.tables.owners.get(Buffer.from(owner)) }];
+      ? folder.tables.listOwners()
+      : [{ key: Buffer.from(owner), value: folder.tables.socketOf(Buffer.from(owner)) }];
   for (const { key, value } of rows) {
     // Another store may have become the owner's since.
     if (value?.toString() !== socket) continue;
-    folder.tables.expect(0);
-    folder.tables.owners.removeSync(key);
+    folder.tables.removeSocket(key);
     folder.note(packChange(ownerKey(key)));
   }
 }

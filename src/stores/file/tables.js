@@ -6,8 +6,10 @@
  * - `owners`: the socket through which each owner can be woken.
  *
  * In front of them are the rows that this process has changed lately. They are put into the tables when somebody else needs them there, or when they
- * have become many: a row that was changed a hundred times by then is put there once. Until then the log has them, for everybody (folder.js).
+ * have become many: a row that was changed a hundred times by then is put there once. Until then the log has them, for everybody (folder.js): those
+ * rows, and nothing else that is not in the tables.
  */
+import { failureOf, isLackOfRoom } from "./failures.js";
 import { endKey, keptUntilMs, ownerOf } from "./row-format.js";
 
 /**
@@ -22,6 +24,9 @@ import { endKey, keptUntilMs, ownerOf } from "./row-format.js";
 
 /** What an entry of `ends` says besides its key. */
 const NOTHING = Buffer.from([0]);
+/** For whoever has to put rows into the tables that another process had in front: room for so many changes of their own, and a little more. */
+const SPARE_CHANGES = 16;
+const SPARE_BYTES = 65_536;
 
 export class Tables {
   /** @type {LmdbFile} */
@@ -31,18 +36,24 @@ export class Tables {
   /** @type {Table} */
   #ends;
   /** @type {Table} */
-  owners;
+  #owners;
   /** By the bytes of the key as characters. @type {Map<string, RecentRow>} */
   #recent = new Map();
   /** What these take in the tables. */
   #recentBytes = 0;
+  /** The requests that they are parts of stay in memory with them: how much that is, and the latest one. */
+  #requestBytes = 0;
+  /** @type {ArrayBufferLike | undefined} */
+  #latestRequest;
+  /** Whether the tables have to be as they should in the present transaction: somebody looks at them, or changes what is never in front. */
+  #areNeeded = false;
 
   /** @param {LmdbFile} live */
   constructor(live) {
     this.#live = live;
     this.#records = live.table("records");
     this.#ends = live.table("ends");
-    this.owners = live.table("owners");
+    this.#owners = live.table("owners");
   }
 
   /**
@@ -82,55 +93,72 @@ export class Tables {
   set(change, row, isNew) {
     const { name } = change;
     const before = this.#recent.get(name);
-    if (before === undefined) {
-      const bytes = row.length + 2 * name.length;
-      this.expect(bytes);
-      this.#recent.set(name, { row, isNew });
-      this.#recentBytes += bytes;
-      return;
-    }
-    const more = row.length - before.row.length;
+    const more = before === undefined ? row.length + 2 * name.length : row.length - before.row.length;
     if (more > 0) this.expect(more);
     this.#recentBytes += more;
-    before.row = row;
+    if (before === undefined) this.#recent.set(name, { row, isNew });
+    else before.row = row;
+    if (row.buffer === this.#latestRequest) return;
+    this.#latestRequest = row.buffer;
+    this.#requestBytes += row.buffer.byteLength;
   }
 
-  /** Whether all is in the tables. */
+  /** Whether nothing is in front. */
   get areSettled() {
     return this.#recent.size === 0;
   }
 
-  /** Puts all into the tables. There is room for it: carryOn() has seen to that. */
-  settle() {
-    for (const [name, { row, isNew }] of this.#recent) this.#put(Buffer.from(name, "latin1"), row, isNew);
-    this.forget();
-  }
-
-  /** What was changed lately is to be found in the log, or did not come about. */
-  forget() {
-    this.#recent.clear();
-    this.#recentBytes = 0;
-  }
-
-  /** For a transaction that goes on with what was changed lately: there is to be room for that too, as it may be put into the tables. */
-  carryOn() {
-    this.#live.makeRoom(this.#recentBytes, this.#recent.size);
+  /** Whether what is in front has to be put into the tables with the present transaction. */
+  get areNeeded() {
+    return this.#areNeeded;
   }
 
   /**
-   * Makes a change that the log or `locks.mdb` has.
+   * Whether rows may stay in front. Whoever comes next puts them into the tables, and has to find room for that also where the disk is full
+   * by then.
+   *
+   * @param {number} maxRequestBytes How much memory the requests may take that they are parts of.
+   */
+  mayStay(maxRequestBytes) {
+    if (this.#areNeeded || this.#requestBytes > maxRequestBytes) return false;
+    try {
+      this.#live.makeRoom(SPARE_BYTES, SPARE_CHANGES);
+      return true;
+    } catch (error) {
+      if (!isLackOfRoom(failureOf(error))) throw error;
+      return false;
+    }
+  }
+
+  /** Puts all into the tables. There is room for it: carryOn() and set() have seen to that. */
+  settle() {
+    for (const [name, { row, isNew }] of this.#recent) this.#put(Buffer.from(name, "latin1"), row, isNew);
+    this.#clear();
+  }
+
+  /** Begins a transaction, after others have changed something or one has failed: what was in front is to be found in the log, or did not come about. */
+  forget() {
+    this.#areNeeded = false;
+    this.#clear();
+  }
+
+  /** Begins a transaction that goes on with what is in front, and may have to put that into the tables. */
+  carryOn() {
+    this.#areNeeded = false;
+    if (!this.areSettled) this.#live.makeRoom(this.#recentBytes, this.#recent.size);
+  }
+
+  /**
+   * Puts a row there that another process had in front, or that `locks.mdb` has.
    *
    * @param {Buffer} key
-   * @param {Buffer} row Without bytes, the record was removed.
+   * @param {Buffer} row
    */
-  make(key, row) {
+  add(key, row) {
     this.expect(row.length + 2 * key.length);
     const owner = ownerOf(key);
-    if (owner !== undefined) {
-      if (row.length > 0) this.owners.putSync(owner, row);
-      else this.owners.removeSync(owner);
-    } else if (row.length > 0) this.#put(key, row, !this.#records.doesExist(key));
-    else this.#records.removeSync(key);
+    if (owner === undefined) this.#put(key, row, !this.#records.doesExist(key));
+    else this.#owners.putSync(owner, row);
   }
 
   /**
@@ -139,7 +167,7 @@ export class Tables {
    * @param {import("lmdb").RangeOptions} range
    */
   list(range = {}) {
-    this.settle();
+    this.#need();
     return this.#records.getRange(range);
   }
 
@@ -149,7 +177,7 @@ export class Tables {
    * @param {number} limit
    */
   firstEnds(limit) {
-    this.settle();
+    this.#need();
     return [...this.#ends.getRange({ limit })];
   }
 
@@ -176,6 +204,48 @@ export class Tables {
     this.expect(entry.length);
     this.#ends.removeSync(entry);
     this.#records.removeSync(key);
+  }
+
+  /**
+   * @param {Buffer} owner
+   * @returns {Buffer | undefined} Its socket.
+   */
+  socketOf(owner) {
+    return this.#owners.get(owner);
+  }
+
+  /** All owners and their sockets. */
+  listOwners() {
+    return [...this.#owners.getRange({})];
+  }
+
+  /**
+   * @param {Buffer} owner
+   * @param {Buffer} socket
+   */
+  setSocket(owner, socket) {
+    this.#need();
+    this.expect(owner.length + socket.length);
+    this.#owners.putSync(owner, socket);
+  }
+
+  /** @param {Buffer} owner */
+  removeSocket(owner) {
+    this.#need();
+    this.expect(0);
+    this.#owners.removeSync(owner);
+  }
+
+  #need() {
+    this.#areNeeded = true;
+    this.settle();
+  }
+
+  #clear() {
+    this.#recent.clear();
+    this.#recentBytes = 0;
+    this.#requestBytes = 0;
+    this.#latestRequest = undefined;
   }
 
   /**

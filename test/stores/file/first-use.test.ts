@@ -21,7 +21,7 @@ import { until } from "../../engines/engine.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
-import { changeKeptState, changeLiveFormat, changeText, textOf, withFile } from "./raw-files.ts";
+import { changeKeptState, changeLiveNumber, changeText, LIVE_FORMAT, textOf, withFile } from "./raw-files.ts";
 
 const isRoot = process.getuid?.() === 0;
 if (isRoot) skipped("file: the test of a folder without rights", "root has all of them");
@@ -129,7 +129,7 @@ describe("file: first use", () => {
     const folder = testFolder();
     const locks = createLocks(fileStore(folder));
     expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
-    await changeLiveFormat(folder, 4);
+    await changeLiveNumber(folder, LIVE_FORMAT, 4);
     const expected = { code: "STORE_FAILURE", message: expect.stringContaining("newer version") };
     await expect(locks.mutex("other").tryAcquire()).rejects.toMatchObject(expected);
     await locks.close();

@@ -61,11 +61,14 @@ export function readState(folder: string): Promise<FolderState> {
   return withBase(folder, (root) => JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"));
 }
 
-/** Of a folder that somebody has open: its first number is its format. */
-export async function changeLiveFormat(folder: string, format: number): Promise<void> {
+/** Which of the numbers is what, of a folder that somebody has open. */
+export const LIVE_FORMAT = 0;
+export const LIVE_SUM = 3;
+
+export async function changeLiveNumber(folder: string, place: number, value: number): Promise<void> {
   await withLive(folder, (root) => {
     const state = root.get(STATE_KEY) as Buffer;
-    state.writeDoubleLE(format);
+    state.writeDoubleLE(value, place * Float64Array.BYTES_PER_ELEMENT);
     root.putSync(STATE_KEY, state);
   });
 }
@@ -78,6 +81,14 @@ export async function changeKeptState(folder: string, changes: Partial<FolderSta
 function changeStateIn(root: lmdb.RootDatabase<Buffer, Buffer>, changes: Partial<FolderState>): void {
   const state = { ...JSON.parse(root.get(STATE_KEY)?.toString() ?? "{}"), ...changes };
   root.putSync(STATE_KEY, Buffer.from(JSON.stringify(state)));
+}
+
+/** Where the log ends, and up to where the tables have it. */
+export function settledUpTo(folder: string): Promise<{ readonly end: number; readonly settledEnd: number }> {
+  return withLive(folder, (root) => {
+    const state = root.get(STATE_KEY) as Buffer;
+    return { end: state.readDoubleLE(7 * 8), settledEnd: state.readDoubleLE(12 * 8) };
+  });
 }
 
 /** How much stands in a row before its text. */

@@ -2,85 +2,18 @@
  * What a process has changed while it was alone is in the log, and not in the tables of `live.mdb`. Nobody else notices: several processes that do
  * one thing after the other, in any order, all see one truth, whoever fails or is killed in between.
  */
-import { type ChildProcess, fork } from "node:child_process";
-import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { describe, expect, onTestFinished, test } from "vitest";
-import type { ListReply, ReadReply, Request, SwapReply } from "../../../src/stores/file/protocol.ts";
+import { describe, expect, test } from "vitest";
+import type { Request } from "../../../src/stores/file/protocol.ts";
 import { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
-import { letter, reading, type Wish } from "./letters.ts";
-import { rowCounts } from "./raw-files.ts";
-
-interface Options {
-  readonly aloneAfter?: number;
-  readonly unsettledBytes?: number;
-  readonly logBytes?: number;
-}
-
-type Deed = "answer" | "failEarly" | "failLate" | "tidy" | "flush" | "close";
-
-/** One of the processes. */
-class Told {
-  readonly #child: ChildProcess;
-
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-  }
-
-  static async start(folder: string, options: Options = {}): Promise<Told> {
-    const program = fileURLToPath(new URL("told-process.js", import.meta.url));
-    const child = fork(program, [folder, JSON.stringify(options)], {
-      serialization: "advanced",
-      execArgv: [],
-    });
-    onTestFinished(() => void child.kill("SIGKILL"));
-    const [why] = await Promise.race([once(child, "message"), once(child, "exit")]);
-    expect(why).toEqual({ reply: "open" });
-    return new Told(child);
-  }
-
-  /** Resolves to what it replies. Rejects where that fails, and does not settle where it is killed. */
-  async does(deed: Deed, request?: Request): Promise<unknown> {
-    const told = once(this.#child, "message");
-    this.#child.send({ deed, request });
-    const [{ reply, failure }] = await told;
-    if (failure !== undefined) throw new Error(failure);
-    return reply;
-  }
-
-  async swap(wishes: readonly Wish[]): Promise<SwapReply["outcomes"]> {
-    return ((await this.does("answer", letter(1, wishes).request)) as SwapReply).outcomes;
-  }
-
-  async rows(keys: readonly string[]): Promise<ReadReply["rows"]> {
-    return ((await this.does("answer", reading(1, keys).request)) as ReadReply).rows;
-  }
-
-  async list(): Promise<Readonly<Record<string, string>>> {
-    const request = { verb: "list", prefix: "", after: undefined, limit: 1_000 } as const;
-    const { rows } = (await this.does("answer", request)) as ListReply;
-    return Object.fromEntries(rows.map(({ key, text }) => [key, text]));
-  }
-
-  async kill(): Promise<void> {
-    const ended = once(this.#child, "exit");
-    this.#child.kill("SIGKILL");
-    await ended;
-  }
-
-  async close(): Promise<void> {
-    const ended = once(this.#child, "exit");
-    await this.does("close");
-    this.#child.disconnect();
-    await ended;
-  }
-}
+import { letter, type Wish } from "./letters.ts";
+import { changeLiveNumber, LIVE_SUM, rowCounts, settledUpTo } from "./raw-files.ts";
+import { Told, type ToldOptions } from "./told.ts";
 
 /** Alone from the first transaction on, so that nothing is put into the tables unless somebody needs it there. */
-const ALONE: Options = { aloneAfter: 0 };
+const ALONE: ToldOptions = { aloneAfter: 0 };
 
 async function changeOften(process: Told, key: string, times: number): Promise<number> {
   let version = 0;
@@ -180,6 +113,76 @@ describe("file: what a process has changed while it was alone", () => {
     expect(await first.rows(["key"])).toMatchObject([{ text: "text 5" }]);
   });
 
+  // (1) P has a new row in front. (2) Q reads, and so puts it into the tables, with an entry that says when to look at it again. (3) P goes on: it
+  // would add another entry, as for a row that is new.
+  test("is new in the tables once, also where others have put it there meanwhile", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const second = await Told.start(folder, ALONE);
+    const [version] = await first.swap([{ key: "key", text: "new", keepUntilMs: 1e14 }]);
+    await second.rows(["key"]);
+    await first.swap([{ key: "key", text: "old", expected: version as number, keepUntilMs: 2e14 }]);
+    expect(await first.list()).toEqual({ key: "old" });
+    expect(await rowCounts(folder)).toMatchObject({ records: 1, ends: 1 });
+  });
+
+  // (1) P's commit fails, and it is not told. (2) Q's next change is as long. (3) P takes what it had in front for true.
+  test("is not true where the log has another sum", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    await changeOften(first, "key", 5);
+    await changeLiveNumber(folder, LIVE_SUM, 4_711);
+    await expect(first.rows(["key"])).rejects.toThrow("bytes are whole");
+  });
+
+  test.each<Request>([
+    { verb: "register", owner: "owner", socket: "socket" },
+    { verb: "list", prefix: "", after: undefined, limit: 10 },
+    { verb: "sweep", limit: 10 },
+  ])("is put into the tables with what looks at them, or is never in front: $verb", async (request) => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    await changeOften(first, "key", 2);
+    expect(await rowCounts(folder)).toMatchObject({ records: 0 });
+    await first.does("answer", request);
+    expect(await rowCounts(folder)).toMatchObject({ records: 1 });
+    // Nobody else has to look for it.
+    const { end, settledEnd } = await settledUpTo(folder);
+    expect(settledEnd).toBe(end);
+  });
+
+  test("is put into the tables together with what was removed in the same transaction", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const second = await Told.start(folder, ALONE);
+    await first.swap([{ key: "over", text: "over", keepUntilMs: 1 }]);
+    await first.does("answer", { verb: "register", owner: "owner", socket: "socket" });
+    await first.does("answerAll", [
+      { verb: "sweep", limit: 10 },
+      { verb: "forget", socket: "socket" },
+      letter(1, [{ key: "key", text: "text" }]).request,
+    ]);
+    expect(await second.rows(["over", "key"])).toMatchObject([undefined, { text: "text" }]);
+    expect(await second.list()).toEqual({ key: "text" });
+    expect(await second.does("answer", { verb: "sockets" })).toEqual({ sockets: [] });
+  });
+
+  // What conflicts is not in the log, but stays in memory with the rows that were changed by the same request.
+  test("keeps no more of requests in memory than may be left to the log", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, { aloneAfter: 0, unsettledBytes: 100_000 });
+    const large = "x".repeat(60_000);
+    const counts: number[] = [];
+    for (let time = 0; time < 4; time++) {
+      await first.swap([
+        { key: "large", text: large, expected: 7 },
+        { key: `small ${time}`, text: "small" },
+      ]);
+      counts.push((await rowCounts(folder)).records);
+    }
+    expect(counts).toEqual([0, 2, 2, 4]);
+  });
+
   test(
     "is there in histories of several processes that fail and are killed",
     async () => {
@@ -276,6 +279,7 @@ async function playHistory(seed: number, seen: Seen): Promise<void> {
   rows.set("last", { version: last as number, text: "last", isOver: false });
   for (const process of processes) expect(await process.list()).toEqual(textsIn(rows));
   for (const process of processes) await process.close();
+  expect(await rowCounts(folder)).toMatchObject({ records: rows.size, ends: rows.size });
   const later = await start();
   expect(await later.list()).toEqual(textsIn(rows));
   await later.close();

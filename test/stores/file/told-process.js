@@ -14,6 +14,9 @@ const answered = (request) => folder.transact(() => answer(folder, request));
 /** @type {Record<string, (request: any) => unknown>} */
 const deeds = {
   answer: answered,
+  /** Several in one transaction. */
+  answerAll: (requests) =>
+    folder.transact(() => requests.map((/** @type {any} */ each) => answer(folder, each))),
   /** The transaction fails after all was done but for the log, … */
   failEarly: (request) =>
     folder.transact(() => {
