@@ -234,7 +234,7 @@ export class Folder {
         const place = { end: 0, loggedMs: lastMs, foldedTo: generation, formerEnd: 0, formerSum: sum };
         writeLiveState(this.#live.root, { ...state, ...place, settledEnd: 0, settledSum: sum });
       },
-      (key, row) => this.tables.add(key, row),
+      (key, row) => this.tables.add(key, row, true),
     );
   }
 

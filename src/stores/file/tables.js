@@ -77,15 +77,6 @@ export class Tables {
   }
 
   /**
-   * Sees to it that there is room for what one more change of the present transaction writes, before it is made.
-   *
-   * @param {number} bytes
-   */
-  expect(bytes) {
-    this.#live.makeRoom(bytes);
-  }
-
-  /**
    * @param {ChangeReader} change
    * @param {Buffer} row Nobody changes its bytes any more.
    * @param {boolean} isNew Whether there is no row of that key.
@@ -94,7 +85,7 @@ export class Tables {
     const { name } = change;
     const before = this.#recent.get(name);
     const more = before === undefined ? row.length + 2 * name.length : row.length - before.row.length;
-    if (more > 0) this.expect(more);
+    if (more > 0) this.#live.makeRoom(more);
     this.#recentBytes += more;
     if (before === undefined) this.#recent.set(name, { row, isNew });
     else before.row = row;
@@ -153,11 +144,12 @@ export class Tables {
    *
    * @param {Buffer} key
    * @param {Buffer} row
+   * @param {boolean} isNew Whether there is no row of that key.
    */
-  add(key, row) {
-    this.expect(row.length + 2 * key.length);
+  add(key, row, isNew = !this.#records.doesExist(key)) {
+    this.#live.makeRoom(row.length + 2 * key.length);
     const owner = ownerOf(key);
-    if (owner === undefined) this.#put(key, row, !this.#records.doesExist(key));
+    if (owner === undefined) this.#put(key, row, isNew);
     else this.#owners.putSync(owner, row);
   }
 
@@ -189,7 +181,7 @@ export class Tables {
    * @param {Buffer} row
    */
   postpone(entry, key, row) {
-    this.expect(entry.length);
+    this.#live.makeRoom(entry.length);
     this.#ends.removeSync(entry);
     this.#ends.putSync(endKey(keptUntilMs(row), key), NOTHING);
   }
@@ -201,7 +193,7 @@ export class Tables {
    * @param {Buffer} key
    */
   remove(entry, key) {
-    this.expect(entry.length);
+    this.#live.makeRoom(entry.length);
     this.#ends.removeSync(entry);
     this.#records.removeSync(key);
   }
@@ -225,14 +217,14 @@ export class Tables {
    */
   setSocket(owner, socket) {
     this.#need();
-    this.expect(owner.length + socket.length);
+    this.#live.makeRoom(owner.length + socket.length);
     this.#owners.putSync(owner, socket);
   }
 
   /** @param {Buffer} owner */
   removeSocket(owner) {
     this.#need();
-    this.expect(0);
+    this.#live.makeRoom(0);
     this.#owners.removeSync(owner);
   }
 
