@@ -123,12 +123,11 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
       expect(message).toContain("choose another collection");
     });
 
-    // What stands in for MongoDB has neither.
     test.for([
       [{ capped: true, size: 100_000 }, "is capped"],
       [{ collation: { locale: "de", strength: 1 } }, "has a collation"],
     ] as const)("for what it is: %o", async ([options, fault], context) => {
-      if (!server.isMongod) return context.skip();
+      if (!server.isMongod) return context.skip("What stands in for MongoDB has neither.");
       const message = await refused(context, (database) => database.createCollection("holdfast", options));
       expect(message).toContain(`.holdfast" ${fault}`);
     });
