@@ -795,4 +795,10 @@ export const mutants: readonly Mutant[] = [
     find: "${state.sum} ${state.settledEnd}`",
     replace: "${state.settledEnd}`",
   },
+  {
+    name: "file: any number of rows stays in front, with room on the disk for each",
+    file: "src/stores/file/tables.js",
+    find: "this.#recent.size > MOST_IN_FRONT || ",
+    replace: "",
+  },
 ];

@@ -24,6 +24,8 @@ import { endKey, keptUntilMs, ownerOf } from "./row-format.js";
 
 /** What an entry of `ends` says besides its key. */
 const NOTHING = Buffer.from([0]);
+/** In a large folder, room for four pages is kept for each row in front: 4 MiB for these. */
+const MOST_IN_FRONT = 256;
 /** For whoever has to put rows into the tables that another process had in front: room for so many changes of their own, and a little more. */
 const SPARE_CHANGES = 16;
 const SPARE_BYTES = 65_536;
@@ -111,7 +113,8 @@ export class Tables {
    * @param {number} maxRequestBytes How much memory the requests may take that they are parts of.
    */
   mayStay(maxRequestBytes) {
-    if (this.#areNeeded || this.#requestBytes > maxRequestBytes) return false;
+    if (this.#areNeeded || this.#recent.size > MOST_IN_FRONT || this.#requestBytes > maxRequestBytes)
+      return false;
     try {
       this.#live.makeRoom(SPARE_BYTES, SPARE_CHANGES);
       return true;

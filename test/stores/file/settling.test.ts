@@ -167,6 +167,18 @@ describe("file: what a process has changed while it was alone", () => {
     expect(await second.does("answer", { verb: "sockets" })).toEqual({ sockets: [] });
   });
 
+  // For each of them room is kept on the disk.
+  test("is put into the tables when it is of many keys", async () => {
+    const folder = testFolder();
+    const first = await Told.start(folder, ALONE);
+    const counts: number[] = [];
+    for (let time = 0; time < 6; time++) {
+      await first.swap(Array.from({ length: 100 }, (_, nth) => ({ key: `${time} ${nth}`, text: "text" })));
+      counts.push((await rowCounts(folder)).records);
+    }
+    expect(counts).toEqual([0, 0, 300, 300, 300, 600]);
+  });
+
   // What conflicts is not in the log, but stays in memory with the rows that were changed by the same request.
   test("keeps no more of requests in memory than may be left to the log", async () => {
     const folder = testFolder();
