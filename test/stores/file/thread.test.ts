@@ -33,6 +33,8 @@ describe("file: the thread of a folder", () => {
     const threads = threadsInUse();
     const thread = FolderThread.of(testFolder());
     await thread.ask({ verb: "read", keys: [] });
+    // It dies before it reads what it is asked, and so not in the middle of a transaction: `lmdb` would wait for that one for ever.
+    vi.mocked(Worker.prototype.postMessage).mockImplementation(() => {});
     const asked = thread.ask({ verb: "read", keys: [] }).then(
       () => "answered",
       ({ code }) => code,
@@ -40,7 +42,7 @@ describe("file: the thread of a folder", () => {
     const left = thread.leave();
     await [...threads][0]?.terminate();
     await left;
-    expect(["answered", "STORE_UNAVAILABLE"]).toContain(await asked);
+    expect(await asked).toBe("STORE_UNAVAILABLE");
   });
 
   test("is shared by all stores of a process, and ends with the last", async () => {
