@@ -46,7 +46,7 @@ export async function migratePostgres(
 export function postgresMigration(options: PostgresMigrationOptions = {}): string {
   checkOptionNames("postgresMigration", options, { table: true });
   const names = tableNames(options.table ?? DEFAULT_TABLE);
-  return `${lockMigrations()};\n\n${createTable(names)};\n\n${createSwap(names)};\n`;
+  return `${[lockMigrations(), createTable(names), createSwap(names), tuneSwap(names)].join(";\n\n")};\n`;
 }
 
 /** "If not exists" and "or replace" are no help to two that come at the same time. The number is Holdfast's own. */
@@ -85,6 +85,9 @@ function createTable({ table }: TableNames): string {
  * visits them in order as well, because the ways to read and to join that would not are switched off. Its plan is made once
  * for a session: for a single key, making one each time would take longer than all the rest.
  *
+ * Where, besides, all expect the same version and are kept for as long, as what was asked for together mostly is, these are said once:
+ * `change_expects` is empty, and `change_keeps` one line. That takes a tenth less.
+ *
  * Races:
  * - Two batches with keys in common. Each takes its keys in the order of their bytes, which is the order in which it gets
  *   them, and waits for a key only while it has none that comes after it. So none waits for one that waits for it, and there
@@ -109,6 +112,7 @@ declare
   change record;
   made boolean;
   made_count int;
+  common_keep bigint;
   found_version uuid;
   found_record text;
   lost bigint[];
@@ -124,10 +128,12 @@ begin
     perform set_config('synchronous_commit', 'on', true);
   end if;
   if update_count <> '0' then
-    update ${table} as lock
-    set version = swap_version, record = asked.record, idle = asked.keep < 0, keep_until_ms = ${keepUntilMs("asked")}
-    from (${asked()}) as asked
-    where lock.key = asked.key and lock.version = expected[asked.expects];
+    if change_expects = '' then
+      common_keep := change_keeps;
+      ${updates(table, asked("record"), "common_keep", "expected[1]")};
+    else
+      ${updates(table, asked("expects", "record", "keep"), "asked.keep", "expected[asked.expects]")};
+    end if;
     get diagnostics made_count = row_count;
     if made_count <> update_count::int then
       -- What this batch has changed has its version, which nothing else ever has.
@@ -137,18 +143,18 @@ begin
       where lock.version is distinct from swap_version;
     end if;
   else
-    for change in ${asked("number")} loop
+    for change in ${asked("number", "expects", "record", "keep")} loop
       if change.record is null then
         select version into found_version from ${table} where key = change.key;
         made := found_version is not distinct from expected[change.expects];
       elsif change.expects is null then
         insert into ${table} (key, version, record, idle, keep_until_ms)
-        values (change.key, swap_version, change.record, change.keep < 0, ${keepUntilMs("change")})
+        values (change.key, swap_version, change.record, change.keep < 0, ${keepUntilMs("change.keep")})
         on conflict (key) do nothing;
         made := found;
       else
         update ${table}
-        set version = swap_version, record = change.record, idle = change.keep < 0, keep_until_ms = ${keepUntilMs("change")}
+        set version = swap_version, record = change.record, idle = change.keep < 0, keep_until_ms = ${keepUntilMs("change.keep")}
         where key = change.key and version = expected[change.expects];
         made := found;
       end if;
@@ -179,19 +185,40 @@ end
 $holdfast$`;
 }
 
-/**
- * The changes as rows, in the order in which they came, and with their numbers where those are needed. The lists are taken
- * apart side by side in the select list: in its from clause, each of them would be stored first.
- */
-function asked(number?: "number"): string {
-  const numbers = `,\n  generate_subscripts(string_to_array(change_keys, E'\\n'), 1) as number`;
-  return `select
-  unnest(string_to_array(change_keys collate "C", E'\\n')) as key,
-  unnest(string_to_array(change_expects, E'\\n', '')::int[]) as expects,
-  unnest(string_to_array(change_records, E'\\n', '')) as record,
-  unnest(string_to_array(change_keeps, E'\\n')::bigint[]) as keep${number === undefined ? "" : numbers}`;
+function updates(table: string, rows: string, keep: string, expected: string): string {
+  return `update ${table} as lock
+      set version = swap_version, record = asked.record, idle = ${keep} < 0, keep_until_ms = ${keepUntilMs(keep)}
+      from (${rows}) as asked
+      where lock.key = asked.key and lock.version = ${expected}`;
 }
 
-function keepUntilMs(row: string): string {
-  return `greatest(${row}.keep, ~${row}.keep)`;
+const columns = {
+  number: `generate_subscripts(string_to_array(change_keys, E'\\n'), 1)`,
+  expects: `unnest(string_to_array(change_expects, E'\\n', '')::int[])`,
+  record: `unnest(string_to_array(change_records, E'\\n', ''))`,
+  keep: `unnest(string_to_array(change_keeps, E'\\n')::bigint[])`,
+};
+
+/**
+ * The changes as rows, in the order in which they came: their keys, and what else is needed of them. The lists are taken
+ * apart side by side in the select list: in its from clause, each of them would be stored first.
+ */
+function asked(...names: readonly (keyof typeof columns)[]): string {
+  const others = names.map((name) => `,\n  ${columns[name]} as ${name}`);
+  return `select\n  unnest(string_to_array(change_keys collate "C", E'\\n')) as key${others.join("")}`;
+}
+
+function keepUntilMs(keep: string): string {
+  return `greatest(${keep}, ~${keep})`;
+}
+
+/** From PostgreSQL 14 on, a plan may remember rows that it comes back to. This one never does, and remembering takes a tenth of its time. */
+function tuneSwap({ swapSignature }: TableNames): string {
+  return `do $holdfast$
+begin
+  if current_setting('server_version_num')::int >= 140000 then
+    alter function ${swapSignature} set enable_memoize = off;
+  end if;
+end
+$holdfast$`;
 }

@@ -1,6 +1,6 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
 import { bounds } from "../../core/index.ts";
-import { forgettableFromMs, type SwapBatch } from "../cas/index.ts";
+import { type Change, forgettableFromMs, type SwapBatch } from "../cas/index.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
 
@@ -53,26 +53,13 @@ export function swapStatement(
 ): Statement {
   const { changes, earliestMs, latestMs } = batch;
   const keys: string[] = [];
-  const expects: string[] = [];
-  const versions = new Numbers();
   const records: string[] = [];
-  const keeps: string[] = [];
-  let lastKeep = Number.NaN;
-  let lastKeepText = "";
   const wakes: { readonly number: number; readonly channel: string; readonly payload: string }[] = [];
   let isUpdates = true;
-  for (const { key, expected, text, idle, keepUntilMs, wakes: woken } of changes) {
+  for (const { key, expected, text, wakes: woken } of changes) {
     if (expected === undefined || text === undefined) isUpdates = false;
     keys.push(key);
-    expects.push(expected === undefined ? "" : versions.of(expected as string));
     records.push(text ?? "");
-    const keep = idle ? -1 - keepUntilMs : keepUntilMs;
-    // What was decided together is mostly kept for as long.
-    if (keep !== lastKeep) {
-      lastKeep = keep;
-      lastKeepText = String(keep);
-    }
-    keeps.push(lastKeepText);
     for (const wake of woken) {
       wakes.push({ number: keys.length, channel: channelOf(wake.owner), payload: payloadOf(key, wake) });
     }
@@ -83,10 +70,8 @@ export function swapStatement(
     call: version,
     values: [
       keys.join(LINE),
-      expects.join(LINE),
-      versions.texts.join(LINE),
+      ...((isUpdates && commonTerms(changes)) || ownTerms(changes)),
       records.join(LINE),
-      keeps.join(LINE),
       isUpdates ? String(changes.length) : "0",
       version,
       String(earliestMs),
@@ -99,22 +84,44 @@ export function swapStatement(
   };
 }
 
-/** Gives texts numbers from 1 on, in writing. What came together is expected together again, so a batch has few different ones. */
+/** Which versions changes expect, as numbers of the versions that follow, and for how long each is kept. */
+type Terms = readonly [expects: string, versions: string, keeps: string];
+
+/** Said once, where all of them have the same. What came together mostly has. */
+function commonTerms(changes: readonly Change[]): Terms | undefined {
+  const [first] = changes;
+  if (first === undefined) return undefined;
+  const { expected, idle, keepUntilMs } = first;
+  for (const change of changes) {
+    if (change.expected !== expected || change.idle !== idle || change.keepUntilMs !== keepUntilMs)
+      return undefined;
+  }
+  return ["", expected as string, String(keepOf(first))];
+}
+
+function ownTerms(changes: readonly Change[]): Terms {
+  const versions = new Numbers();
+  const expects = changes.map(({ expected }) =>
+    expected === undefined ? "" : versions.of(expected as string),
+  );
+  return [expects.join(LINE), versions.texts.join(LINE), changes.map(keepOf).join(LINE)];
+}
+
+function keepOf({ idle, keepUntilMs }: Change): number {
+  return idle ? -1 - keepUntilMs : keepUntilMs;
+}
+
+/** Gives texts numbers from 1 on. What came together is expected together again, so a batch has few different ones. */
 class Numbers {
   readonly texts: string[] = [];
-  readonly #known = new Map<string, string>();
-  #last = "";
-  #lastNumber = "";
+  readonly #known = new Map<string, number>();
 
-  of(text: string): string {
-    if (text === this.#last) return this.#lastNumber;
+  of(text: string): number {
     let number = this.#known.get(text);
     if (number === undefined) {
-      number = String(this.texts.push(text));
+      number = this.texts.push(text);
       this.#known.set(text, number);
     }
-    this.#last = text;
-    this.#lastNumber = number;
     return number;
   }
 }

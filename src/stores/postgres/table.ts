@@ -23,8 +23,8 @@ export const SWAP_PARAMETERS = [
   "change_keys text",
   "change_expects text",
   "expected_versions text",
-  "change_records text",
   "change_keeps text",
+  "change_records text",
   "update_count text",
   "new_version text",
   "earliest text",
@@ -45,7 +45,7 @@ export function tableNames(given: string): TableNames {
     );
   }
   const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swap = `${before}${quoted(`${name}_swap_v4`)}`;
+  const swap = `${before}${quoted(`${name}_swap_v5`)}`;
   return {
     given,
     table: `${before}${quoted(name)}`,

@@ -106,6 +106,65 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
   });
 
+  /** Made by one batch, so that all have the same version. */
+  async function writeTogether(keys: readonly string[]): Promise<Version> {
+    const { results } = await driver.swap(anyTime(keys.map((key) => changeOf(key, undefined, "old"))));
+    const [version, ...others] = results.map((result) => result.state === "swapped" && result.version);
+    if (version === undefined || version === false || others.some((other) => other !== version))
+      throw new Error(`${keys} were not written together: ${JSON.stringify(results)}`);
+    return version;
+  }
+
+  test("of a batch that expects one version of all, those that have another bring it along, and the others are made", async () => {
+    const keys = ["alike-a", "alike-b", "alike-c", "alike-d"];
+    const version = await writeTogether(keys);
+    const theirs = await write("alike-b", version, "theirs");
+    await pool.query("delete from holdfast_locks where key = 'alike-c'");
+    const changes = [3, 1, 0, 2].map((nth) => changeOf(keys[nth]!, version, "mine"));
+    expect((await driver.swap(anyTime(changes))).results).toEqual([
+      { state: "swapped", version: expect.any(String) },
+      { state: "conflict", current: { version: theirs, text: "theirs" } },
+      { state: "swapped", version: expect.any(String) },
+      { state: "conflict", current: undefined },
+    ]);
+    const { records } = await driver.read(keys);
+    expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
+  });
+
+  test.each<[string, readonly Partial<Change>[]]>([
+    [
+      "all the same",
+      [
+        { idle: true, keepUntilMs: 5 },
+        { idle: true, keepUntilMs: 5 },
+      ],
+    ],
+    ["all the same, and not idle", [{ keepUntilMs: 5 }, { keepUntilMs: 5 }]],
+    [
+      "different in time",
+      [
+        { idle: true, keepUntilMs: 5 },
+        { idle: true, keepUntilMs: 6 },
+      ],
+    ],
+    ["different in whether they are idle", [{ keepUntilMs: 5 }, { idle: true, keepUntilMs: 5 }]],
+  ])("for how long each of a batch is kept is written where it is %s", async (how, terms) => {
+    const keys = terms.map((_, nth) => `terms: ${how} ${nth}`);
+    const version = await writeTogether(keys);
+    const changes = terms.map((own, nth) => ({ ...changeOf(keys[nth]!, version, `${nth}`), ...own }));
+    await driver.swap(anyTime(changes));
+    const select =
+      "select idle, keep_until_ms::int, record from holdfast_locks where key = any ($1) order by key";
+    const { rows } = await pool.query(select, [keys]);
+    expect(rows).toEqual(
+      terms.map(({ idle = false, keepUntilMs }, nth) => ({
+        idle,
+        keep_until_ms: keepUntilMs,
+        record: `${nth}`,
+      })),
+    );
+  });
+
   test.each(["made", "changed"])(
     "whether a record is idle, and until when it is kept, is written when it is %s",
     async (how) => {
