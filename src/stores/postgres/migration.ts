@@ -115,7 +115,7 @@ declare
   common_keep bigint;
   found_version uuid;
   found_record text;
-  lost bigint[];
+  lost int[];
   lost_records json[];
   expected uuid[] := string_to_array(expected_versions, E'\\n')::uuid[];
 begin
@@ -171,7 +171,7 @@ begin
   if wake_numbers <> '' then
     perform pg_notify(wake.channel, wake.payload)
     from unnest(
-      string_to_array(wake_numbers, E'\\n')::bigint[],
+      string_to_array(wake_numbers, E'\\n')::int[],
       string_to_array(wake_channels, E'\\n'),
       string_to_array(wake_payloads, E'\\n')
     ) as wake (number, channel, payload)

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { Store } from "holdfast";
 import {
   migratePostgres,
@@ -69,8 +70,8 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     await admin.query(table);
     await admin.query("create function earlier_swap_v1() returns int language sql as 'select 1'");
     const record = '{"v":1,"fence":"9007199254740991","held":[],"waiting":[]}';
-    const insert = "insert into earlier values ($1, gen_random_uuid(), $2, true, 8640000000000000)";
-    await admin.query(insert, [request.key, record]);
+    const insert = "insert into earlier values ($1, $2, $3, true, 8640000000000000)";
+    await admin.query(insert, [request.key, randomUUID(), record]);
     const error = await failure(open(poolOf(), { table: "earlier" }).acquire(request));
     expect(error.message).toMatch(/function of the table "earlier" does not exist/);
     const store = open(poolOf(), { table: "earlier", autoMigrate: true });
