@@ -106,8 +106,8 @@ export class Connection {
 
   async #greet(): Promise<void> {
     try {
-      const status = await this.call((options) => this.client.maintenance.status(options));
-      checkVersion(status.version);
+      const version = await this.#version();
+      if (version !== undefined) checkVersion(version);
       await this.range({ key: this.keys.swept });
     } catch (error) {
       // There is nothing wrong with these requests, so what is invalid about one is that nobody in particular makes it.
@@ -118,6 +118,17 @@ export class Connection {
         "etcd wants the client to log in: give the client a username and a password, with its option auth.",
         { cause: error.cause },
       );
+    }
+  }
+
+  /** Undefined where the server tells only administrators, as some of etcd 3.6 do. None before did, so it is new enough. */
+  async #version(): Promise<string | undefined> {
+    try {
+      return (await this.call((options) => this.client.maintenance.status(options))).version;
+    } catch (error) {
+      if (error instanceof HoldfastError && isOfClass(error.cause, "EtcdPermissionDeniedError"))
+        return undefined;
+      throw error;
     }
   }
 }

@@ -26,9 +26,15 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
   }, 60_000);
   afterAll(() => server.stop());
 
-  function open(auth: { username: string; password: string } | undefined, prefix = "holdfast") {
+  type Auth = { readonly username: string; readonly password: string };
+
+  function open(
+    auth: Auth | undefined,
+    prefix = "holdfast",
+    as: (client: Etcd3) => Etcd3 = (client) => client,
+  ) {
     const client = new Etcd3({ hosts: server.url, ...(auth === undefined ? {} : { auth }) });
-    const locks = createLocks(etcdStore(client, { prefix }), { onWarning: () => {} });
+    const locks = createLocks(etcdStore(as(client), { prefix }), { onWarning: () => {} });
     onTestFinished(async () => {
       await locks.close();
       client.close();
@@ -51,6 +57,18 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
     // It is pushed: the waiter's own heartbeats are 20 s apart.
     expect((await waiting).fence).toBeGreaterThan(lease.fence);
     expect(await one.forceRelease("k", (await waiting).id)).toBe(true);
+  });
+
+  test("a server that tells its version to administrators alone, as etcd 3.6.5 does, will do, and rights are looked at all the same", async () => {
+    const status = async () => {
+      throw Object.assign(new Error("7 PERMISSION_DENIED: etcdserver: permission denied"), { code: 7 });
+    };
+    const without = (client: Etcd3): Etcd3 => Object.create(client, { maintenance: { value: { status } } });
+    const lease = await open(user, "holdfast", without).mutex("unknown version").acquire();
+    expect(await lease.release()).toBe(true);
+    await expect(open(user, "elsewhere", without).mutex("k").tryAcquire()).rejects.toMatchObject({
+      code: "UNAUTHORIZED",
+    });
   });
 
   test.each([
