@@ -21,6 +21,7 @@ const keeping = "src/stores/cas/keeping.ts";
 const ownClaims = "src/stores/cas/own-claims.ts";
 const lease = "src/stores/etcd/lease.ts";
 const swapRequest = "src/stores/etcd/swap-request.ts";
+const etcdDriver = "src/stores/etcd/driver.ts";
 const letters = "src/stores/file/letters.js";
 const folder = "src/stores/file/folder.js";
 const base = "src/stores/file/base.js";
@@ -488,6 +489,12 @@ export const mutants: readonly Mutant[] = [
     file: swapRequest,
     find: "const compare: EtcdCompare[] = leases.map((lease) => hasRevision(lease.key, lease.epoch));",
     replace: "const compare: EtcdCompare[] = leases.map((lease) => exists(lease.key));",
+  },
+  {
+    name: "etcd: a change may be made for as long again as what came before it took",
+    file: etcdDriver,
+    find: "this.#patienceMs - (this.#clock.monotonicMs() - decidedMs)",
+    replace: "this.#patienceMs",
   },
   {
     name: "etcd: claims are dropped without a look whether their keeper has ended",

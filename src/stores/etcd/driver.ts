@@ -110,9 +110,8 @@ export class EtcdDriver implements CasDriver {
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
     const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
-    const sentMs = this.#clock.monotonicMs();
-    const joint = await this.#swapJointly(changes, context, sentMs);
-    const results = joint ?? (await this.#swapApart(changes, context, sentMs));
+    const joint = await this.#swapJointly(changes, context, decidedMs);
+    const results = joint ?? (await this.#swapApart(changes, context, decidedMs));
     if (results.some(({ state }, index) => state === "swapped" && changes[index]?.idle))
       this.#sweeping.expect();
     await this.#prove(leases, (lease) => !fresh.includes(lease) || lease.isProvenSince(decidedMs));
@@ -134,12 +133,12 @@ export class EtcdDriver implements CasDriver {
   async #swapJointly(
     changes: readonly Change[],
     context: SwapContext,
-    sentMs: number,
+    decidedMs: number,
   ): Promise<readonly ChangeResult[] | undefined> {
-    if (sentMs < this.#apartUntilMs) return undefined;
+    if (this.#clock.monotonicMs() < this.#apartUntilMs) return undefined;
     const request = jointRequest(changes, context, this.#maxTxnOps);
     if (request === undefined) return undefined;
-    const response = await this.#send(request, context.leases, sentMs);
+    const response = await this.#send(request, context.leases, decidedMs);
     if (response?.succeeded === true) {
       const swapped: ChangeResult = { state: "swapped", version: response.header.revision };
       return changes.map(() => swapped);
@@ -151,10 +150,10 @@ export class EtcdDriver implements CasDriver {
   async #swapApart(
     changes: readonly Change[],
     context: SwapContext,
-    sentMs: number,
+    decidedMs: number,
   ): Promise<readonly ChangeResult[]> {
     const swap = new SwapRequest(changes, context);
-    const response = await this.#send(swap.request, context.leases, sentMs);
+    const response = await this.#send(swap.request, context.leases, decidedMs);
     if (response === undefined) return untimely(changes);
     const { results, ended, doubted }: SwapOutcome = swap.outcome(response);
     for (const name of ended) this.keepers.end(name);
@@ -163,15 +162,19 @@ export class EtcdDriver implements CasDriver {
   }
 
   /**
-   * Undefined where nothing can have been done. Whatever was sent since `sentMs` has the time of one request together: nothing
-   * may still be made when `casStore` has given the flight up, and this driver does not doubt it yet.
+   * Undefined where nothing can have been done. All that a swap does has the time of one request together, from when it was decided:
+   * nothing may still be made when `casStore` has given the flight up, and this driver does not doubt it yet.
+   *
+   * (1) Getting a lease takes long, and so does the request itself. (2) `casStore` gives the flight up, and the caller gives back what
+   * it may have. (3) Nothing is found, so nobody keeps the claim in mind. (4) The request arrives, and its claim is held for as
+   * long as the lease lives, by nobody.
    */
   async #send(
     request: EtcdTxnRequest,
     leases: readonly Lease[],
-    sentMs: number,
+    decidedMs: number,
   ): Promise<EtcdTxnResponse | undefined> {
-    const leftMs = this.#patienceMs - (this.#clock.monotonicMs() - sentMs);
+    const leftMs = this.#patienceMs - (this.#clock.monotonicMs() - decidedMs);
     if (leftMs <= 0) return undefined;
     try {
       return await this.#connection.txn(request, leftMs);

@@ -1,55 +1,25 @@
-/** Leases whose grant was not heard of, and that are asked for again: over a simulated etcd, on a clock that the test owns. */
-import { type AcquireAnswer, HoldfastError, type Store } from "holdfast";
-import { etcdStore } from "holdfast/etcd";
+/** Leases whose grant was not heard of, and that are asked for again. */
+import { HoldfastError } from "holdfast";
 import { describe, expect, test } from "vitest";
-import { type Carry, etcdClient } from "../../simulation/etcd-client.ts";
-import { EtcdCluster } from "../../simulation/etcd-cluster.ts";
-import { Random } from "../../simulation/random.ts";
-import { Machine, World } from "../../simulation/world.ts";
 import { attempt } from "../cas/scene.ts";
+import { createScene } from "./scene.ts";
 
-const KEEPERS = "holdfast/a/";
-
-/** One process, the reply to whose first grant is lost. Requests of a kind may take longer than others. */
-function createScene(slow: Readonly<Record<string, number>> = {}) {
-  const world = new World(new Random(1), false);
-  const [server, process] = [new Machine(world, "server", 1, 0), new Machine(world, "process", 1, 0)];
-  const cluster = new EtcdCluster(world, server, KEEPERS);
+/** The reply to the first grant is lost. Requests of a kind may take longer than others. */
+function createProcess(slow: Readonly<Record<string, number>> = {}) {
   let isFirst = true;
-  const carry: Carry = (from, to, what, arrive) => {
-    if (from === server && what().startsWith("grant") && isFirst) {
-      isFirst = false;
-      return false;
-    }
-    world.in(from === server ? 1 : (slow[what()] ?? 1), () => to.do(arrive));
-    return true;
-  };
-  const client = etcdClient({ world, server, cluster, breaks: new Set() }, process, carry);
-  const store = etcdStore(client, { clock: process.clock, flightMs: 1_000, keepIdleMs: 2_000 });
-
-  /** Asks, and stops the world at the answer. */
-  async function acquire(ttlMs: number): Promise<AcquireAnswer | Error> {
-    const asked = askFor(store, ttlMs);
-    let answer: AcquireAnswer | Error | undefined;
-    void asked.then((given) => {
-      answer = given;
-    });
-    while (answer === undefined) await world.run(world.nowMs + 1, async () => {});
-    return answer;
-  }
-
-  /** For how long the only keeper lives if nobody shows a sign of life any more. */
-  const leftMs = () => cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(KEEPERS)) ?? "");
+  const { store, soon, leftMs } = createScene((what, from) => {
+    if (from === "process") return slow[what] ?? 1;
+    if (!what.startsWith("grant") || !isFirst) return 1;
+    isFirst = false;
+    return Number.POSITIVE_INFINITY;
+  });
+  const acquire = (ttlMs: number) => soon(store.acquire(attempt("k", "a", { ttlMs })));
   return { acquire, leftMs };
-}
-
-function askFor(store: Store, ttlMs: number): Promise<AcquireAnswer | Error> {
-  return store.acquire(attempt("k", "a", { ttlMs })).catch((error: Error) => error);
 }
 
 describe("etcd: a lease that is found again", () => {
   test("promises no more than what is left of it since it was granted", async () => {
-    const { acquire, leftMs } = createScene();
+    const { acquire, leftMs } = createProcess();
     expect(await acquire(4_000)).toBeInstanceOf(HoldfastError);
     const answer = await acquire(4_000);
     expect(answer).toMatchObject({ state: "held" });
@@ -59,7 +29,7 @@ describe("etcd: a lease that is found again", () => {
   });
 
   test("is an outage where it ends before it is looked at, and the next call has another", async () => {
-    const { acquire } = createScene({ "time to live": 800 });
+    const { acquire } = createProcess({ "time to live": 800 });
     expect(await acquire(1_000)).toMatchObject({ code: "STORE_UNAVAILABLE" });
     expect(await acquire(1_000)).toMatchObject({
       code: "STORE_UNAVAILABLE",

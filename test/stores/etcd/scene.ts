@@ -1,0 +1,65 @@
+/** A process with a store over a simulated etcd, on a clock that the test owns. */
+import { setImmediate } from "node:timers/promises";
+import type { Store } from "holdfast";
+import { etcdStore } from "holdfast/etcd";
+import type { LockRecord } from "../../../src/core/record.ts";
+import { decodeRecord } from "../../../src/core/record-format.ts";
+import { type Carry, etcdClient } from "../../simulation/etcd-client.ts";
+import { EtcdCluster } from "../../simulation/etcd-cluster.ts";
+import { Random } from "../../simulation/random.ts";
+import { Machine, World } from "../../simulation/world.ts";
+
+const KEEPERS = "holdfast/a/";
+
+export interface Scene {
+  readonly store: Store;
+  /** Stops the world as soon as there is an answer, or an error. */
+  soon<T>(asked: Promise<T>): Promise<T | Error>;
+  pass(ms: number): Promise<void>;
+  recordOf(key: string): LockRecord | undefined;
+  /** For how long the only keeper lives if nobody shows a sign of life any more. */
+  leftMs(): number | undefined;
+}
+
+/** How long a message takes, in milliseconds; Infinity: it is lost. */
+export type Journey = (what: string, from: "process" | "server") => number;
+
+export function createScene(journey: Journey): Scene {
+  // With tracing on, messages tell what is in them.
+  const world = new World(new Random(1), true);
+  const [server, process] = [new Machine(world, "server", 1, 0), new Machine(world, "process", 1, 0)];
+  const cluster = new EtcdCluster(world, server, KEEPERS);
+  const carry: Carry = (from, to, what, arrive) => {
+    const tookMs = journey(what(), from === server ? "server" : "process");
+    if (tookMs === Number.POSITIVE_INFINITY) return false;
+    world.in(tookMs, () => to.do(arrive));
+    return true;
+  };
+  const client = etcdClient({ world, server, cluster, breaks: new Set() }, process, carry);
+  return {
+    store: etcdStore(client, { clock: process.clock, flightMs: 1_000, keepIdleMs: 2_000 }),
+    async soon(asked) {
+      let answer: Awaited<typeof asked> | Error | undefined;
+      void asked.then(
+        (given) => {
+          answer = given;
+        },
+        (error: Error) => {
+          answer = error;
+        },
+      );
+      while (answer === undefined) {
+        // What was asked for just now is sent once all promises have run.
+        await setImmediate();
+        if (answer === undefined) await world.run(world.nowMs + 1, async () => {});
+      }
+      return answer;
+    },
+    pass: (ms) => world.run(world.nowMs + ms, async () => {}),
+    recordOf(key) {
+      const row = cluster.rows.get(`holdfast/r/${key}`);
+      return row && decodeRecord(row.value.toString(), key);
+    },
+    leftMs: () => cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(KEEPERS)) ?? ""),
+  };
+}
