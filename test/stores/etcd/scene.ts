@@ -38,8 +38,8 @@ export function createScene(journey: Journey): Scene {
   const client = etcdClient({ world, server, cluster, breaks: new Set() }, process, carry);
   return {
     store: etcdStore(client, { clock: process.clock, flightMs: 1_000, keepIdleMs: 2_000 }),
-    async soon(asked) {
-      let answer: Awaited<typeof asked> | Error | undefined;
+    async soon<T>(asked: Promise<T>) {
+      let answer: T | Error | undefined;
       void asked.then(
         (given) => {
           answer = given;
