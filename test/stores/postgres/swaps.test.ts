@@ -120,7 +120,8 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     const version = await writeTogether(keys);
     const theirs = await write("alike-b", version, "theirs");
     await pool.query("delete from holdfast_locks where key = 'alike-c'");
-    const changes = [3, 1, 0, 2].map((nth) => changeOf(keys[nth]!, version, "mine"));
+    const keepUntilMs = Date.now() + 60_000;
+    const changes = [3, 1, 0, 2].map((nth) => ({ ...changeOf(keys[nth]!, version, "mine"), keepUntilMs }));
     expect((await driver.swap(anyTime(changes))).results).toEqual([
       { state: "swapped", version: expect.any(String) },
       { state: "conflict", current: { version: theirs, text: "theirs" } },
