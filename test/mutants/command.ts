@@ -28,7 +28,7 @@ const suites: Readonly<Record<Part, readonly string[]>> = {
   core: ["test/core", "test/contract/memory.test.ts", "test/stores/memory"],
   cas: ["test/stores/cas"],
   // The others need a real etcd, and take their time.
-  etcd: ["found-grant", "given-up"].map((name) => `test/stores/etcd/${name}.test.ts`),
+  etcd: ["found-grant", "given-up", "moved-claims"].map((name) => `test/stores/etcd/${name}.test.ts`),
   file: ["power-loss", "made-anew", "counted-commits", "settling", "full-disk"].map(
     (name) => `test/stores/file/${name}.test.ts`,
   ),

@@ -497,6 +497,12 @@ export const mutants: readonly Mutant[] = [
     replace: "this.#patienceMs",
   },
   {
+    name: "etcd: a claim is hung on another lease before that is proven to live",
+    file: etcdDriver,
+    find: "keepers?.moved ? keepers.own : []",
+    replace: "keepers?.moved ? [] : []",
+  },
+  {
     name: "etcd: claims are dropped without a look whether their keeper has ended",
     file: swapRequest,
     find: "for (const name of keepers?.ended ?? []) compare.push(isAbsent(keys.keeper(name)));",

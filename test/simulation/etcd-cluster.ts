@@ -272,12 +272,14 @@ export class EtcdCluster {
   }
 
   /** There is another leader, which gives every lease its full time. The one before it may go on for a while. */
-  elect(processes: readonly Machine[]): void {
+  elect(processes: readonly Machine[], formerMs?: number): void {
     const { random } = this.#world;
     const nowMs = this.#nowMs();
     const ends = new Map([...this.#leases].map(([id, { endsMs }]) => [id, endsMs] as const));
-    const followers = new Set(processes.filter(() => random.chance(0.5)));
-    this.#former = { term: this.#term, untilMs: nowMs + random.between(0, MAX_FORMER_MS), ends, followers };
+    // Where a test says for how long, all of them follow it.
+    const followers = new Set(processes.filter(() => formerMs !== undefined || random.chance(0.5)));
+    const untilMs = nowMs + (formerMs ?? random.between(0, MAX_FORMER_MS));
+    this.#former = { term: this.#term, untilMs, ends, followers };
     this.#term++;
     for (const lease of this.#leases.values()) {
       lease.endsMs = nowMs + lease.lifeMs;

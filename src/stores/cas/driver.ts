@@ -72,6 +72,11 @@ export interface AssumedKeepers {
   readonly own: readonly string[];
   /** Whether the own ones have to show a sign of life that was asked for after the change was decided. */
   readonly fresh: boolean;
+  /**
+   * Whether a claim of the change hung on another keeper before. What was promised on that one has to be kept, so such a change must not
+   * be made before the sign of life is proven, however it is answered. Then the own ones are fresh as well.
+   */
+  readonly moved: boolean;
   /** Those of others that are taken to be alive, because claims that hold the key hang on them. */
   readonly alive: readonly string[];
   /** Those that have ended, because of which the change drops claims. */

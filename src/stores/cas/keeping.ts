@@ -111,6 +111,7 @@ export class KeptChange {
   readonly #ended = new Set<string>();
   readonly #own = new Set<string>();
   #fresh = false;
+  #moved = false;
 
   constructor(key: string, record: LockRecord, nowMs: number, keepers: Keepers, claims: OwnClaims) {
     this.key = key;
@@ -134,8 +135,8 @@ export class KeptChange {
     if (claim === undefined) return undefined;
     const lifeMs = claim.expiresAtMs - this.nowMs;
     if (!this.#keepers.isOwn(claim.keeper) || this.#keepers.lifeMs(claim.keeper) < lifeMs) {
-      // Another process may have promised on the former keeper until just now, so this one must live as long from now on.
-      if (claim.keeper !== "") this.#fresh = true;
+      // Somebody may have been promised on the former keeper until just now, so this one must live as long from now on, for certain.
+      if (claim.keeper !== "") this.#moved = true;
       claim.keeper = this.#keepers.forLife(lifeMs);
     }
     if (asked.verb === "renew") this.#fresh = true;
@@ -151,7 +152,8 @@ export class KeptChange {
     for (const { keeper } of this.#record.held) {
       if (alive.size < MOST_COMPARED && keeper !== "" && !this.#keepers.isOwn(keeper)) alive.add(keeper);
     }
-    return { own: [...this.#own], fresh: this.#fresh, alive: [...alive], ended: [...this.#ended] };
+    const [fresh, moved] = [this.#fresh || this.#moved, this.#moved];
+    return { own: [...this.#own], fresh, moved, alive: [...alive], ended: [...this.#ended] };
   }
 }
 

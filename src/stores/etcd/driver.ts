@@ -1,5 +1,5 @@
 /** etcd, as `casStore` sees it. */
-import { type Clock, HoldfastError } from "../../core/index.ts";
+import { type Clock, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import type {
   CasDriver,
   Change,
@@ -107,6 +107,10 @@ export class EtcdDriver implements CasDriver {
     await this.#connection.greet();
     await this.keepers.settleDoubts();
     await this.#prepare(leases, fresh);
+    await this.#proveMoved(
+      this.keepers.own(changes.flatMap(({ keepers }) => (keepers?.moved ? keepers.own : []))),
+      decidedMs,
+    );
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
     const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
@@ -127,6 +131,20 @@ export class EtcdDriver implements CasDriver {
       (lease) => !started.includes(lease) && (fresh.includes(lease) || lease.isStale),
     );
     await Promise.all(due.map((lease) => showLife(lease)));
+  }
+
+  /**
+   * A claim is hung on another lease only where that is certain to live. (1) A caller is promised a second on one lease. (2) The leader
+   * changes, and the former one answers signs of life for another lease, which renews nothing. (3) The claim is hung on that, and the
+   * answer is lost, or late for want of a proof. (4) The caller goes by its promise, and the lease ends.
+   */
+  async #proveMoved(leases: readonly Lease[], decidedMs: number): Promise<void> {
+    if (leases.length === 0) return;
+    const isProven = (lease: Lease) => lease.isProvenSince(decidedMs);
+    // Mostly this is enough, as a sign of life was just answered.
+    await this.#connection.range({ key: this.#keys.swept, keys_only: true });
+    await this.#prove(leases, isProven);
+    if (leases.some((lease) => !lease.hasEnded && !isProven(lease))) throw unprovenLeases();
   }
 
   /** Undefined where they have to go apart: nothing was done. */
@@ -258,6 +276,12 @@ export class EtcdDriver implements CasDriver {
   #nowMs(): number {
     return this.#offsetMs + this.#clock.monotonicMs();
   }
+}
+
+function unprovenLeases(): StoreUnavailableError {
+  return new StoreUnavailableError(
+    "etcd answers signs of life, but no majority has confirmed them: its leader is changing. Nothing was done.",
+  );
 }
 
 /** A lease that has ended is no outage: what hangs on it is decided again. */

@@ -16,9 +16,12 @@ export interface Scene {
   /** Stops the world as soon as there is an answer, or an error. */
   soon<T>(asked: Promise<T>): Promise<T | Error>;
   pass(ms: number): Promise<void>;
+  nowMs(): number;
+  /** There is another leader, and the process goes on to show its signs of life to the former one. */
+  elect(): void;
   recordOf(key: string): LockRecord | undefined;
-  /** For how long the only keeper lives if nobody shows a sign of life any more. */
-  leftMs(): number | undefined;
+  /** For how long a keeper lives if nobody shows a sign of life any more. Default: the only one. */
+  leftMs(keeper?: string): number | undefined;
 }
 
 /** How long a message takes, in milliseconds; Infinity: it is lost. */
@@ -56,10 +59,13 @@ export function createScene(journey: Journey): Scene {
       return answer;
     },
     pass: (ms) => world.run(world.nowMs + ms, async () => {}),
+    nowMs: () => world.nowMs,
+    elect: () => cluster.elect([process], 60_000),
     recordOf(key) {
       const row = cluster.rows.get(`holdfast/r/${key}`);
       return row && decodeRecord(row.value.toString(), key);
     },
-    leftMs: () => cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(KEEPERS)) ?? ""),
+    leftMs: (keeper = "") =>
+      cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(`${KEEPERS}${keeper}`)) ?? ""),
   };
 }
