@@ -499,8 +499,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "etcd: a claim is hung on another lease before that is proven to live",
     file: etcdDriver,
-    find: "keepers?.moved ? keepers.own : []",
-    replace: "keepers?.moved ? [] : []",
+    find: "await this.#proveMoved(moved, decidedMs)",
+    replace: "await this.#proveMoved([], decidedMs)",
   },
   {
     name: "etcd: claims are dropped without a look whether their keeper has ended",

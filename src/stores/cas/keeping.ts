@@ -152,7 +152,8 @@ export class KeptChange {
     for (const { keeper } of this.#record.held) {
       if (alive.size < MOST_COMPARED && keeper !== "" && !this.#keepers.isOwn(keeper)) alive.add(keeper);
     }
-    const [fresh, moved] = [this.#fresh || this.#moved, this.#moved];
+    const moved = this.#moved;
+    const fresh = this.#fresh || moved;
     return { own: [...this.#own], fresh, moved, alive: [...alive], ended: [...this.#ended] };
   }
 }

@@ -102,15 +102,15 @@ export class EtcdDriver implements CasDriver {
     const { changes, stamp = this.keepers.stamp() } = batch;
     const decidedMs = this.#clock.monotonicMs();
     // Before anything is awaited: one that ends meanwhile is not among the living any more, and must be found to have ended.
-    const leases = this.keepers.own(changes.flatMap(({ keepers }) => keepers?.own ?? []));
-    const fresh = this.keepers.own(changes.flatMap(({ keepers }) => (keepers?.fresh ? keepers.own : [])));
+    const leasesOf = (asked: readonly Change[]) =>
+      this.keepers.own(asked.flatMap(({ keepers }) => keepers?.own ?? []));
+    const leases = leasesOf(changes);
+    const fresh = leasesOf(changes.filter(({ keepers }) => keepers?.fresh));
+    const moved = leasesOf(changes.filter(({ keepers }) => keepers?.moved));
     await this.#connection.greet();
     await this.keepers.settleDoubts();
     await this.#prepare(leases, fresh);
-    await this.#proveMoved(
-      this.keepers.own(changes.flatMap(({ keepers }) => (keepers?.moved ? keepers.own : []))),
-      decidedMs,
-    );
+    await this.#proveMoved(moved, decidedMs);
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
     const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
