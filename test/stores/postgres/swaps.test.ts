@@ -89,23 +89,6 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     ]);
   });
 
-  test("of a batch of updates, those that fail bring along what is there, and the others are made", async () => {
-    const keys = ["mixed-a", "mixed-b", "mixed-c", "mixed-d"];
-    const versions = await Promise.all(keys.map((key) => write(key, undefined, "old")));
-    const theirs = await write("mixed-b", versions[1], "theirs");
-    await pool.query("delete from holdfast_locks where key = 'mixed-c'");
-    // Not in the order of the keys, so that numbers and places differ.
-    const changes = [3, 1, 0, 2].map((nth) => changeOf(keys[nth]!, versions[nth], "mine"));
-    expect((await driver.swap(anyTime(changes))).results).toEqual([
-      { state: "swapped", version: expect.any(String) },
-      { state: "conflict", current: { version: theirs, text: "theirs" } },
-      { state: "swapped", version: expect.any(String) },
-      { state: "conflict", current: undefined },
-    ]);
-    const { records } = await driver.read(keys);
-    expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
-  });
-
   /** Made by one batch, so that all have the same version. */
   async function writeTogether(keys: readonly string[]): Promise<Version> {
     const { results } = await driver.swap(anyTime(keys.map((key) => changeOf(key, undefined, "old"))));
@@ -115,22 +98,32 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     return version;
   }
 
-  test("of a batch that expects one version of all, those that have another bring it along, and the others are made", async () => {
-    const keys = ["alike-a", "alike-b", "alike-c", "alike-d"];
-    const version = await writeTogether(keys);
-    const theirs = await write("alike-b", version, "theirs");
-    await pool.query("delete from holdfast_locks where key = 'alike-c'");
-    const keepUntilMs = Date.now() + 60_000;
-    const changes = [3, 1, 0, 2].map((nth) => ({ ...changeOf(keys[nth]!, version, "mine"), keepUntilMs }));
-    expect((await driver.swap(anyTime(changes))).results).toEqual([
-      { state: "swapped", version: expect.any(String) },
-      { state: "conflict", current: { version: theirs, text: "theirs" } },
-      { state: "swapped", version: expect.any(String) },
-      { state: "conflict", current: undefined },
-    ]);
-    const { records } = await driver.read(keys);
-    expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
-  });
+  test.each<[string, (keys: readonly string[]) => Promise<readonly Version[]>]>([
+    ["versions of their own", (keys) => Promise.all(keys.map((key) => write(key, undefined, "old")))],
+    ["one version", async (keys) => Array(keys.length).fill(await writeTogether(keys))],
+  ])(
+    "of a batch of updates that expects %s, those that fail bring along what is there, and the others are made",
+    async (how, writeAll) => {
+      const keys = ["a", "b", "c", "d"].map((name) => `${how} ${name}`);
+      const versions = await writeAll(keys);
+      const theirs = await write(keys[1]!, versions[1], "theirs");
+      await pool.query("delete from holdfast_locks where key = $1", [keys[2]]);
+      const keepUntilMs = Date.now() + 60_000;
+      // Not in the order of the keys, so that numbers and places differ.
+      const changes = [3, 1, 0, 2].map((nth) => ({
+        ...changeOf(keys[nth]!, versions[nth], "mine"),
+        keepUntilMs,
+      }));
+      expect((await driver.swap(anyTime(changes))).results).toEqual([
+        { state: "swapped", version: expect.any(String) },
+        { state: "conflict", current: { version: theirs, text: "theirs" } },
+        { state: "swapped", version: expect.any(String) },
+        { state: "conflict", current: undefined },
+      ]);
+      const { records } = await driver.read(keys);
+      expect(records.map((record) => record?.text)).toEqual(["mine", "theirs", undefined, "mine"]);
+    },
+  );
 
   test.each<[string, readonly Partial<Change>[]]>([
     [
