@@ -2,6 +2,9 @@
  * How changes stand in the log, and cross to the thread: for each how long its key and its row are, in four bytes each, and then
  * both. No row says that nothing is to be written, or in the log that the record was removed. So what crosses goes into the log in one
  * piece, and nothing is taken apart and put together again item by item, on either side.
+ *
+ * In front of those that cross stand the versions which they expect. They cannot stand in the rows: these get the next ones, and a request may be
+ * tried again.
  */
 import { HEAD_BYTES, writeHead, writeVersion } from "./row-format.js";
 
@@ -9,8 +12,9 @@ import { HEAD_BYTES, writeHead, writeVersion } from "./row-format.js";
  * @typedef {import("../cas/index.ts").Change} Change
  *
  * @typedef {object} PackedChanges
- * @property {Uint8Array} bytes All changes. The versions of their rows are left to the thread.
- * @property {Float64Array} expected The version that each of them expects; 0: there must be no record.
+ * @property {number} count How many changes there are.
+ * @property {Uint8Array} bytes The version that each of them expects, 0 where there must be no record; then all changes. The versions of their rows
+ * are left to the thread.
  */
 
 /** What stands before a key: how long that is, … */
@@ -18,6 +22,7 @@ const KEY_BYTES_AT = 0;
 /** … and how long the row is. */
 const ROW_BYTES_AT = 4;
 const LENGTHS_BYTES = 8;
+const VERSION_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
 const BLANK_LENGTHS = " ".repeat(LENGTHS_BYTES);
 const BLANK_HEAD = " ".repeat(HEAD_BYTES);
@@ -28,22 +33,31 @@ const encoder = new TextEncoder();
  * @returns {PackedChanges}
  */
 export function packChanges(changes) {
-  const expected = new Float64Array(changes.length);
-  let place = 0;
+  const count = changes.length;
   let all = "";
-  for (const { key, expected: version, text } of changes) {
-    expected[place++] = version === undefined ? 0 : Number(version);
+  for (const { key, text } of changes) {
     all += text === undefined ? BLANK_LENGTHS + key : BLANK_LENGTHS + key + BLANK_HEAD + text;
   }
-  const bytes = new Uint8Array(all.length);
+  const from = startOf(count);
+  const bytes = new Uint8Array(from + all.length);
   // Where it fits, each character is one byte.
-  if (encoder.encodeInto(all, bytes).read === all.length) {
+  if (encoder.encodeInto(all, bytes.subarray(from)).read === all.length) {
     writeHeads(bytes, changes, charactersOf);
-    return { bytes, expected };
+    return { count, bytes };
   }
-  const longer = encoder.encode(all);
+  const longer = new Uint8Array(from + Buffer.byteLength(all));
+  encoder.encodeInto(all, longer.subarray(from));
   writeHeads(longer, changes, Buffer.byteLength);
-  return { bytes: longer, expected };
+  return { count, bytes: longer };
+}
+
+/**
+ * Where the first of so many changes begins.
+ *
+ * @param {number} count
+ */
+function startOf(count) {
+  return count * VERSION_BYTES;
 }
 
 /**
@@ -55,8 +69,11 @@ export function packChanges(changes) {
  */
 function writeHeads(bytes, changes, lengthOf) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  let at = 0;
-  for (const { key, text, keepUntilMs, idle } of changes) {
+  let expectedAt = 0;
+  let at = startOf(changes.length);
+  for (const { key, expected, text, keepUntilMs, idle } of changes) {
+    writeVersion(view, expectedAt, expected === undefined ? 0 : Number(expected));
+    expectedAt += VERSION_BYTES;
     const keyBytes = lengthOf(key);
     const rowBytes = text === undefined ? 0 : HEAD_BYTES + lengthOf(text);
     writeLengths(view, at, keyBytes, rowBytes);
@@ -96,26 +113,20 @@ export function packChange(key, row = nothing) {
   return Buffer.concat([new Uint8Array(lengths.buffer), key, row]);
 }
 
-/**
- * @param {PackedChanges} packed
- */
-export function countChanges({ expected }) {
-  return expected.length;
-}
-
 /** Goes through changes one by one. */
 export class ChangeReader {
-  /** @type {Buffer} */
-  #bytes;
+  /** All of them. @type {Buffer} */
+  bytes;
   /** @type {DataView} */
   #view;
   #keyAt = 0;
-  #rowAt = 0;
   /** @type {string | undefined} */
   #name;
   /** Where the change begins, … */
   at = 0;
-  /** … and where the next one does. */
+  /** … where its row does, … */
+  rowAt = 0;
+  /** … and where the next change does. */
   end = 0;
 
   /**
@@ -123,9 +134,27 @@ export class ChangeReader {
    * @param {number} from Where the first one begins.
    */
   constructor(bytes, from = 0) {
-    this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.end = from;
+  }
+
+  /**
+   * Those that have crossed to the thread.
+   *
+   * @param {PackedChanges} packed
+   */
+  static of({ count, bytes }) {
+    return new ChangeReader(bytes, startOf(count));
+  }
+
+  /**
+   * The version that a change expects which has crossed to the thread.
+   *
+   * @param {number} place
+   */
+  expectedAt(place) {
+    return this.#view.getFloat64(place * VERSION_BYTES);
   }
 
   /** Goes on to the next change. */
@@ -142,37 +171,36 @@ export class ChangeReader {
     this.at = at;
     this.#name = undefined;
     this.#keyAt = at + LENGTHS_BYTES;
-    this.#rowAt = this.#keyAt + this.#view.getUint32(at + KEY_BYTES_AT, true);
-    this.end = this.#rowAt + this.#view.getUint32(at + ROW_BYTES_AT, true);
+    this.rowAt = this.#keyAt + this.#view.getUint32(at + KEY_BYTES_AT, true);
+    this.end = this.rowAt + this.#view.getUint32(at + ROW_BYTES_AT, true);
   }
 
   get key() {
-    return this.#bytes.subarray(this.#keyAt, this.#rowAt);
+    return this.bytes.subarray(this.#keyAt, this.rowAt);
   }
 
   /** The key as a text that no other key has: its bytes as characters. */
   get name() {
-    this.#name ??= this.#bytes.toString("latin1", this.#keyAt, this.#rowAt);
+    this.#name ??= this.bytes.toString("latin1", this.#keyAt, this.rowAt);
     return this.#name;
   }
 
   /** Without bytes where there is none. */
   get row() {
-    return this.#bytes.subarray(this.#rowAt, this.end);
+    return this.bytes.subarray(this.rowAt, this.end);
   }
 
   get hasRow() {
-    return this.#rowAt < this.end;
+    return this.rowAt < this.end;
   }
 
   /**
-   * The row, which gets this version.
+   * Gives the row this version.
    *
    * @param {number} version
    */
-  versioned(version) {
-    writeVersion(this.#view, this.#rowAt, version);
-    return this.row;
+  setVersion(version) {
+    writeVersion(this.#view, this.rowAt, version);
   }
 
   /**
@@ -182,6 +210,6 @@ export class ChangeReader {
    * @param {number} to
    */
   between(from, to) {
-    return this.#bytes.subarray(from, to);
+    return this.bytes.subarray(from, to);
   }
 }

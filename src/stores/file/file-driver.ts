@@ -71,11 +71,9 @@ export function fileDriver(path: string): CasDriver {
     async swap(batch) {
       const request = requestOf(batch);
       const reply = await ask(request);
-      wake(batch.changes, request, reply);
-      return {
-        nowMs: reply.nowMs,
-        results: reply.outcomes.map((outcome) => resultOf(outcome, folder)),
-      };
+      const results = resultsOf(batch.changes, reply, folder);
+      wake(batch.changes, results, request, reply);
+      return { nowMs: reply.nowMs, results };
     },
 
     async list(prefix, after, limit) {
@@ -124,12 +122,17 @@ export function fileDriver(path: string): CasDriver {
   }
 
   /** Tells those whose claims were granted. Those are on the disk by now. */
-  function wake(changes: readonly Change[], { owners }: SwapRequest, reply: SwapReply): void {
+  function wake(
+    changes: readonly Change[],
+    results: readonly ChangeResult[],
+    { owners }: SwapRequest,
+    { sockets: known }: SwapReply,
+  ): void {
     if (owners.length === 0) return;
     for (const [place, { key, wakes }] of changes.entries()) {
-      if (typeof reply.outcomes[place] !== "number") continue;
+      if (results[place]?.state !== "swapped") continue;
       for (const { owner, id, fence } of wakes) {
-        const socket = reply.sockets[owners.indexOf(owner)];
+        const socket = known[owners.indexOf(owner)];
         if (socket !== undefined) sockets.send(socket, { owner, key, id, fence });
       }
     }
@@ -138,10 +141,10 @@ export function fileDriver(path: string): CasDriver {
 
 function requestOf(batch: SwapBatch): SwapRequest {
   const { changes, earliestMs, latestMs } = batch;
-  const { bytes, expected } = packChanges(changes);
+  const { count, bytes } = packChanges(changes);
   const owners = ownersOf(changes);
   const forgettable = { forgettableFromMs: forgettableFromMs(batch) };
-  return { verb: "swap", earliestMs, latestMs, bytes, expected, owners, ...forgettable };
+  return { verb: "swap", earliestMs, latestMs, count, bytes, owners, ...forgettable };
 }
 
 /** Those whose claims are granted, each once. */
@@ -149,6 +152,18 @@ function ownersOf(changes: readonly Change[]): readonly string[] {
   const owners = new Set<string>();
   for (const { wakes } of changes) for (const { owner } of wakes) owners.add(owner);
   return [...owners];
+}
+
+function resultsOf(
+  changes: readonly Change[],
+  { version, others }: SwapReply,
+  folder: string,
+): readonly ChangeResult[] {
+  // As many changes, as many of the same answer.
+  const swapped: ChangeResult = { state: "swapped", version };
+  const results: ChangeResult[] = changes.map(() => swapped);
+  for (const [place, outcome] of others) results[place] = resultOf(outcome, folder);
+  return results;
 }
 
 function resultOf(outcome: Outcome, folder: string): ChangeResult {

@@ -16,7 +16,7 @@ import { packChange } from "./change-format.js";
 import { alignedTime, readMonotonicMs, resumedTime, timeOf } from "./disk-clock.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { hasClaimsAt, STATE_KEY, timeBytes } from "./folder-state.js";
-import { knownBy, momentOf, readLiveState, writeLiveState } from "./live-state.js";
+import { isAsSeen, isSameMoment, readLiveState, writeLiveState } from "./live-state.js";
 import { changesIn, damagedLog, LogEntry } from "./log.js";
 import { keptUntilMs, textOf } from "./row-format.js";
 import { Tables } from "./tables.js";
@@ -63,13 +63,16 @@ export class Folder {
   /** What the folder knows of itself, in the present transaction. @type {LiveState} */
   #state;
   #changed = false;
-  /** When the tables, and what was changed lately, are all that is true: where nobody else has changed anything since. Empty: never. */
-  #known = "";
+  /**
+   * When the tables, and what was changed lately, are all that is true: where nobody else has changed anything since. Undefined: never.
+   *
+   * @type {LiveState | undefined}
+   */
+  #seen;
   /** How many transactions this process has made, and nobody else in between. */
   #inARow = 0;
-  /** The latest moment of the folder that is known to be on the disk, and the log that it is in. */
-  #flushed = "";
-  #flushedGeneration = 0;
+  /** The latest moment of the folder that is known to be on the disk. */
+  #flushed = { generation: 0, end: 0 };
   /** The time of the folder that is known to be on the disk. A machine that loses its power goes on from there, or later. */
   keptMs = 0;
   /** How long the latest commit took. */
@@ -130,7 +133,7 @@ export class Folder {
 
   /** Whether all is on the disk that the latest transaction saw, of whichever process it was. */
   get isFlushed() {
-    return this.#flushed === momentOf(this.#state);
+    return isSameMoment(this.#flushed, this.#state);
   }
 
   /** Puts all on the disk that the latest transaction saw and did. */
@@ -253,11 +256,11 @@ export class Folder {
         this.#state = this.#caughtUp(readLiveState(this.#live.root));
         return work();
       });
-      this.#known = knownBy(this.#state);
+      this.#seen = this.#state;
       return result;
     } catch (error) {
       this.#state = before;
-      this.#known = "";
+      this.#seen = undefined;
       throw error;
     }
   }
@@ -269,7 +272,7 @@ export class Folder {
    * @returns {LiveState}
    */
   #caughtUp(state) {
-    if (this.#known === knownBy(state)) {
+    if (this.#seen !== undefined && isAsSeen(this.#seen, state)) {
       this.#inARow++;
       this.tables.carryOn();
       return state;
@@ -308,22 +311,29 @@ export class Folder {
     const isAlone = this.#inARow >= this.#aloneAfter;
     const isLittle = newEnd - this.#state.settledEnd <= this.#unsettledBytes;
     if (!isAlone || !isLittle || !this.tables.mayStay(this.#unsettledBytes)) this.tables.settle();
-    const settled = this.tables.areSettled ? { settledEnd: newEnd, settledSum: sum } : {};
-    const place = { sum, end: newEnd, loggedMs: lastMs };
-    this.#state = { ...this.#state, lastMs, lastMonotonicMs, ...place, ...settled };
-    writeLiveState(this.#live.root, this.#state);
+    // The present transaction has read it for itself.
+    const state = this.#state;
+    state.lastMs = lastMs;
+    state.lastMonotonicMs = lastMonotonicMs;
+    state.sum = sum;
+    state.end = newEnd;
+    state.loggedMs = lastMs;
+    if (this.tables.areSettled) {
+      state.settledEnd = newEnd;
+      state.settledSum = sum;
+    }
+    writeLiveState(this.#live.root, state);
     // Last: what is in the log may come about.
     this.#log.write(generation, end, bytes);
   }
 
   #flushLogs() {
-    const { generation, loggedMs } = this.#state;
+    const { generation, end, loggedMs } = this.#state;
     // Of what is in a log nobody is told before all of the one before is on the disk. Also, where the system failed to write to that one, this
     // process may not have been told yet.
-    if (this.#flushedGeneration !== generation) this.#log.flush(generation - 1);
+    if (this.#flushed.generation !== generation) this.#log.flush(generation - 1);
     this.#log.flush(generation);
-    this.#flushedGeneration = generation;
-    this.#flushed = momentOf(this.#state);
+    this.#flushed = { generation, end };
     this.keptMs = loggedMs;
   }
 

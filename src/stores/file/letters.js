@@ -6,7 +6,6 @@
  * lost, and is answered before.
  */
 import { constants } from "node:os";
-import { countChanges } from "./change-format.js";
 import { codedError, failureOf, isLackOfRoom } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { answer, swap } from "./requests.js";
@@ -86,8 +85,8 @@ export function failing(asked, failure) {
 function mayBeLost(folder, letter, { reply }) {
   if (letter?.request.verb !== "swap") return false;
   const { forgettableFromMs = Number.POSITIVE_INFINITY } = letter.request;
-  const { outcomes } = /** @type {Partial<SwapReply>} */ (reply ?? {});
-  return forgettableFromMs <= folder.keptMs && outcomes?.every((outcome) => typeof outcome === "number");
+  const { others } = /** @type {Partial<SwapReply>} */ (reply ?? {});
+  return forgettableFromMs <= folder.keptMs && others?.length === 0;
 }
 
 /**
@@ -120,7 +119,7 @@ function answersTo(folder, letters) {
  * @returns {Answer}
  */
 function alone(folder, { number, request }, failure, count) {
-  if (request.verb === "swap" && countChanges(request) > 1) {
+  if (request.verb === "swap" && request.count > 1) {
     return { number, reply: changeByChange(folder, request) };
   }
   if (count === 1 && failure !== undefined) return { number, failure };
@@ -134,19 +133,19 @@ function alone(folder, { number, request }, failure, count) {
  * @returns {SwapReply}
  */
 function changeByChange(folder, request) {
-  /** @type {Outcome[]} */
-  const outcomes = [];
+  /** @type {(readonly [place: number, outcome: Outcome])[]} */
+  const others = [];
   /** @type {readonly (string | undefined)[]} */
   let sockets = [];
-  for (let place = 0; place < countChanges(request); place++) {
+  for (let place = 0; place < request.count; place++) {
     const { done, failure } = attempt(folder, () => swap(folder, request, place, place + 1));
-    if (done === undefined) outcomes.push({ failure });
+    if (done === undefined) others.push([place, { failure }]);
     else {
-      outcomes.push(...done.outcomes);
+      others.push(done.others[0] ?? [place, done.version]);
       sockets = done.sockets;
     }
   }
-  return { nowMs: folder.nowMs(), outcomes, sockets };
+  return { nowMs: folder.nowMs(), version: 0, others, sockets };
 }
 
 /**

@@ -82,20 +82,22 @@ export function writeLiveState(root, state) {
 }
 
 /**
- * What no two changes of the folder have in common. One that has failed may have it in common with the next one.
+ * Whether the log is the same. No two changes of the folder have that in common, but one that has failed may have it in common with the next one.
  *
- * @param {LiveState} state
+ * @param {{ readonly generation: number, readonly end: number }} a
+ * @param {{ readonly generation: number, readonly end: number }} b
  */
-export function momentOf({ generation, end }) {
-  return `${generation} ${end}`;
+export function isSameMoment(a, b) {
+  return a.generation === b.generation && a.end === b.end;
 }
 
 /**
  * By what somebody who has seen all of it finds that nobody else has changed anything since, neither in the log nor in the tables. With the sum, that does
  * not hang on `lmdb` telling of each commit that fails.
  *
+ * @param {LiveState} seen
  * @param {LiveState} state
  */
-export function knownBy(state) {
-  return `${momentOf(state)} ${state.sum} ${state.settledEnd}`;
+export function isAsSeen(seen, state) {
+  return isSameMoment(seen, state) && seen.sum === state.sum && seen.settledEnd === state.settledEnd;
 }

@@ -76,9 +76,9 @@ export interface ReadReply {
   readonly rows: readonly (Row | undefined)[];
 }
 
-/** What became of a change. */
+/** What became of a change that was not made together with the others of its request. */
 export type Outcome =
-  /** The version that it has now. */
+  /** It was made by itself, and has this version. */
   | number
   | "same"
   | "untimely"
@@ -88,7 +88,10 @@ export type Outcome =
 
 export interface SwapReply {
   readonly nowMs: number;
-  readonly outcomes: readonly Outcome[];
+  /** What all changes have that were made, but for the others. */
+  readonly version: number;
+  /** By their places in the request. */
+  readonly others: readonly (readonly [place: number, outcome: Outcome])[];
   /** The sockets of the owners that were named; undefined for one whom nobody knows. */
   readonly sockets: readonly (string | undefined)[];
 }

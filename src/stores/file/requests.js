@@ -1,5 +1,5 @@
 /** What can be asked of a folder. All of it is answered in a transaction of the folder. */
-import { ChangeReader, countChanges, packChange } from "./change-format.js";
+import { ChangeReader, packChange } from "./change-format.js";
 import { endMsOf, keptUntilMs, keyOf, ownerKey, textOf, versionOf } from "./row-format.js";
 
 /**
@@ -24,9 +24,12 @@ const LOOKED_AT_ONCE = 4_000;
 export function answer(folder, request) {
   switch (request.verb) {
     case "read":
-      return { nowMs: folder.nowMs(), rows: request.keys.map((key) => rowOf(folder, Buffer.from(key))) };
+      return {
+        nowMs: folder.nowMs(),
+        rows: request.keys.map((key) => rowOf(folder.tables, Buffer.from(key))),
+      };
     case "swap":
-      return swap(folder, request, 0, countChanges(request));
+      return swap(folder, request, 0, request.count);
     case "list":
       return list(folder, request);
     case "sweep":
@@ -54,54 +57,53 @@ export function answer(folder, request) {
  * @returns {SwapReply}
  */
 export function swap(folder, request, from, to) {
-  /** @type {Outcome[]} */
-  const outcomes = [];
+  /** @type {[place: number, outcome: Outcome][]} */
+  const others = [];
   // No other process has a transaction meanwhile, so all of this one is one moment.
   const nowMs = folder.nowMs();
   const isTimely = nowMs >= request.earliestMs && nowMs <= request.latestMs;
-  const change = new ChangeReader(request.bytes);
+  // Each key is in a request once, so one will do for all of them.
+  const version = folder.nextVersion();
+  const change = ChangeReader.of(request);
   for (let place = 0; place < from; place++) change.next();
   // What was made goes into the log in one piece, up to a change that was not.
   let madeFrom = change.end;
   for (let place = from; place < to; place++) {
     change.next();
-    const outcome = swapOne(folder, change, /** @type {number} */ (request.expected[place]), isTimely);
-    outcomes.push(outcome);
-    if (typeof outcome === "number") continue;
+    const other = swapOne(folder, change, change.expectedAt(place), isTimely ? version : undefined);
+    if (other === undefined) continue;
+    others.push([place, other]);
     if (madeFrom < change.at) folder.note(change.between(madeFrom, change.at));
     madeFrom = change.end;
   }
   if (madeFrom < change.end) folder.note(change.between(madeFrom, change.end));
   const sockets = request.owners.map((owner) => folder.tables.socketOf(Buffer.from(owner))?.toString());
-  return { nowMs, outcomes, sockets };
+  return { nowMs, version, others, sockets };
 }
 
 /**
  * @param {Folder} folder
  * @param {ChangeReader} change
  * @param {number} expected
- * @param {boolean} isTimely
- * @returns {Outcome}
+ * @param {number | undefined} version What it gets, if it is in time.
+ * @returns {Outcome | undefined} Undefined: it was made.
  */
-function swapOne(folder, change, expected, isTimely) {
-  const { tables } = folder;
-  const present = tables.find(change);
-  const version = present === undefined ? 0 : versionOf(present);
-  if (version !== expected) return { current: rowOf(folder, change.key) };
+function swapOne({ tables }, change, expected, version) {
+  const present = tables.versionOf(change);
+  if (present !== expected) return { current: rowOf(tables, change.key) };
   if (!change.hasRow) return "same";
-  if (!isTimely) return "untimely";
-  const next = folder.nextVersion();
-  tables.set(change, change.versioned(next), version === 0);
-  return next;
+  if (version === undefined) return "untimely";
+  tables.set(change, version, present === 0);
+  return undefined;
 }
 
 /**
- * @param {Folder} folder
+ * @param {Folder["tables"]} tables
  * @param {Buffer} key
  * @returns {Row | undefined}
  */
-function rowOf(folder, key) {
-  const row = folder.tables.get(key);
+function rowOf(tables, key) {
+  const row = tables.get(key);
   return row === undefined ? undefined : { version: versionOf(row), text: textOf(row) };
 }
 

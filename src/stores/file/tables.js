@@ -10,16 +10,12 @@
  * rows, and nothing else that is not in the tables.
  */
 import { failureOf, isLackOfRoom } from "./failures.js";
-import { endKey, keptUntilMs, ownerOf } from "./row-format.js";
+import { endKey, keptUntilMs, ownerOf, versionOf } from "./row-format.js";
 
 /**
  * @typedef {import("./lmdb-file.js").LmdbFile} LmdbFile
  * @typedef {import("./lmdb-file.js").Table} Table
  * @typedef {import("./change-format.js").ChangeReader} ChangeReader
- *
- * @typedef {object} RecentRow
- * @property {Buffer} row
- * @property {boolean} isNew Whether the tables have no row of that key.
  */
 
 /** What an entry of `ends` says besides its key. */
@@ -29,6 +25,49 @@ const MOST_IN_FRONT = 256;
 /** For whoever has to put rows into the tables that another process had in front: room for so many changes of their own, and a little more. */
 const SPARE_CHANGES = 16;
 const SPARE_BYTES = 65_536;
+
+/** A row that is a part of a request. It is cut out where somebody looks at it: most are replaced before. */
+class RecentRow {
+  /** The request. @type {Buffer} */
+  #bytes;
+  #at;
+  #end;
+  version;
+  /** Whether the tables have no row of that key. */
+  isNew;
+
+  /**
+   * @param {ChangeReader} change
+   * @param {number} version
+   * @param {boolean} isNew
+   */
+  constructor({ bytes, rowAt, end }, version, isNew) {
+    this.#bytes = bytes;
+    this.#at = rowAt;
+    this.#end = end;
+    this.version = version;
+    this.isNew = isNew;
+  }
+
+  /**
+   * @param {ChangeReader} change
+   * @param {number} version
+   */
+  replace({ bytes, rowAt, end }, version) {
+    this.#bytes = bytes;
+    this.#at = rowAt;
+    this.#end = end;
+    this.version = version;
+  }
+
+  get length() {
+    return this.#end - this.#at;
+  }
+
+  get row() {
+    return this.#bytes.subarray(this.#at, this.#end);
+  }
+}
 
 export class Tables {
   /** @type {LmdbFile} */
@@ -45,7 +84,7 @@ export class Tables {
   #recentBytes = 0;
   /** The requests that they are parts of stay in memory with them: how much that is, and the latest one. */
   #requestBytes = 0;
-  /** @type {ArrayBufferLike | undefined} */
+  /** @type {Buffer | undefined} */
   #latestRequest;
   /** Whether the tables have to be as they should in the present transaction: somebody looks at them, or changes what is never in front. */
   #areNeeded = false;
@@ -59,17 +98,19 @@ export class Tables {
   }
 
   /**
-   * The row of a key as it is now. It is good until the next one is asked for.
+   * The version that a key has now; 0: there is no record.
    *
    * @param {ChangeReader} change
-   * @returns {Buffer | undefined}
    */
-  find(change) {
-    return this.#recent.get(change.name)?.row ?? this.#records.getBinaryFast(change.key);
+  versionOf(change) {
+    const recent = this.#recent.get(change.name);
+    if (recent !== undefined) return recent.version;
+    const row = this.#records.getBinaryFast(change.key);
+    return row === undefined ? 0 : versionOf(row);
   }
 
   /**
-   * The same, to be kept.
+   * The row of a key as it is now.
    *
    * @param {Buffer} key
    * @returns {Buffer | undefined}
@@ -79,21 +120,23 @@ export class Tables {
   }
 
   /**
-   * @param {ChangeReader} change
-   * @param {Buffer} row Nobody changes its bytes any more.
+   * @param {ChangeReader} change Nobody changes its bytes any more.
+   * @param {number} version What its row gets.
    * @param {boolean} isNew Whether there is no row of that key.
    */
-  set(change, row, isNew) {
-    const { name } = change;
+  set(change, version, isNew) {
+    change.setVersion(version);
+    const { name, bytes, rowAt, end } = change;
     const before = this.#recent.get(name);
-    const more = before === undefined ? row.length + 2 * name.length : row.length - before.row.length;
+    const length = end - rowAt;
+    const more = before === undefined ? length + 2 * name.length : length - before.length;
     if (more > 0) this.#live.makeRoom(more);
     this.#recentBytes += more;
-    if (before === undefined) this.#recent.set(name, { row, isNew });
-    else before.row = row;
-    if (row.buffer === this.#latestRequest) return;
-    this.#latestRequest = row.buffer;
-    this.#requestBytes += row.buffer.byteLength;
+    if (before === undefined) this.#recent.set(name, new RecentRow(change, version, isNew));
+    else before.replace(change, version);
+    if (bytes === this.#latestRequest) return;
+    this.#latestRequest = bytes;
+    this.#requestBytes += bytes.length;
   }
 
   /** Whether nothing is in front. */
@@ -126,7 +169,8 @@ export class Tables {
 
   /** Puts all into the tables. There is room for it: carryOn() and set() have seen to that. */
   settle() {
-    for (const [name, { row, isNew }] of this.#recent) this.#put(Buffer.from(name, "latin1"), row, isNew);
+    for (const [name, recent] of this.#recent)
+      this.#put(Buffer.from(name, "latin1"), recent.row, recent.isNew);
     this.#clear();
   }
 

@@ -1,12 +1,7 @@
 /** How changes cross to the thread of a folder. */
 import { describe, expect, test } from "vitest";
 import type { Change } from "../../../src/stores/cas/index.ts";
-import {
-  ChangeReader,
-  countChanges,
-  packChange,
-  packChanges,
-} from "../../../src/stores/file/change-format.js";
+import { ChangeReader, packChange, packChanges } from "../../../src/stores/file/change-format.js";
 import { keptUntilMs, textOf, versionOf } from "../../../src/stores/file/row-format.js";
 
 function change(key: string, text: string | undefined, more: Partial<Change> = {}): Change {
@@ -17,15 +12,16 @@ function change(key: string, text: string | undefined, more: Partial<Change> = {
 /** All that the thread reads of them. */
 function unpacked(changes: readonly Change[]) {
   const packed = packChanges(changes);
-  const reader = new ChangeReader(packed.bytes);
-  return Array.from({ length: countChanges(packed) }, (_, nth) => {
+  const reader = ChangeReader.of(packed);
+  return Array.from({ length: packed.count }, (_, nth) => {
     reader.next();
     const { key, name, hasRow } = reader;
-    const row = hasRow ? Buffer.from(reader.versioned(100 + nth)) : undefined;
+    if (hasRow) reader.setVersion(100 + nth);
+    const row = hasRow ? Buffer.from(reader.row) : undefined;
     return {
       key: key.toString(),
       isNamedByItsBytes: Buffer.from(name, "latin1").equals(key),
-      expected: packed.expected[nth],
+      expected: reader.expectedAt(nth),
       row: row && {
         version: versionOf(row),
         untilMs: keptUntilMs(row),
@@ -68,13 +64,13 @@ describe("file: changes for the thread", () => {
   });
 
   test.each([plain, wide].map((changes) => ({ changes })))("can be read from anywhere", ({ changes }) => {
-    const { bytes } = packChanges(changes);
-    const reader = new ChangeReader(bytes);
+    const packed = packChanges(changes);
+    const reader = ChangeReader.of(packed);
     const places = changes.map(() => {
       reader.next();
       return { at: reader.at, key: reader.key.toString() };
     });
-    expect(reader.end).toBe(bytes.length);
+    expect(reader.end).toBe(packed.bytes.length);
     for (const { at, key } of places.reverse()) {
       reader.goTo(at);
       expect(reader.key.toString()).toBe(key);
@@ -82,13 +78,14 @@ describe("file: changes for the thread", () => {
   });
 
   test("are as those that are made one by one", () => {
-    const { bytes } = packChanges(wide);
-    const reader = new ChangeReader(bytes);
+    const packed = packChanges(wide);
+    const reader = ChangeReader.of(packed);
+    const start = reader.end;
     const each = wide.map(() => {
       reader.next();
       return packChange(reader.key, reader.row);
     });
-    expect(Buffer.concat(each).equals(bytes)).toBe(true);
+    expect(Buffer.concat(each).equals(packed.bytes.subarray(start))).toBe(true);
   });
 
   test("may be none", () => {

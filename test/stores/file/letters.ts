@@ -1,6 +1,12 @@
 /** Letters to the thread of a folder, without a thread. */
 import { packChanges } from "../../../src/stores/file/change-format.js";
-import type { Letter, ReadRequest, SwapRequest } from "../../../src/stores/file/protocol.ts";
+import type {
+  Letter,
+  Outcome,
+  ReadRequest,
+  SwapReply,
+  SwapRequest,
+} from "../../../src/stores/file/protocol.ts";
 
 export interface Wish {
   readonly key: string;
@@ -23,6 +29,13 @@ export function letter(
   const window = { earliestMs: 0, latestMs: Number.MAX_SAFE_INTEGER };
   const request = { ...window, owners: [], forgettableFromMs };
   return { number, request: { verb: "swap", ...request, ...packChanges(changes) } };
+}
+
+/** What became of each wish: the version that it has now, or why it has none. */
+export function outcomesOf(wishes: readonly Wish[], { version, others }: SwapReply): readonly Outcome[] {
+  const outcomes: Outcome[] = wishes.map(() => version);
+  for (const [place, outcome] of others) outcomes[place] = outcome;
+  return outcomes;
 }
 
 export function reading(number: number, keys: readonly string[]): Letter & { readonly request: ReadRequest } {

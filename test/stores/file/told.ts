@@ -3,8 +3,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { expect, onTestFinished } from "vitest";
-import type { ListReply, ReadReply, Request, SwapReply } from "../../../src/stores/file/protocol.ts";
-import { letter, reading, type Wish } from "./letters.ts";
+import type { ListReply, Outcome, ReadReply, Request, SwapReply } from "../../../src/stores/file/protocol.ts";
+import { letter, outcomesOf, reading, type Wish } from "./letters.ts";
 
 export interface ToldOptions {
   readonly aloneAfter?: number;
@@ -42,8 +42,8 @@ export class Told {
     return reply;
   }
 
-  async swap(wishes: readonly Wish[]): Promise<SwapReply["outcomes"]> {
-    return ((await this.does("answer", letter(1, wishes).request)) as SwapReply).outcomes;
+  async swap(wishes: readonly Wish[]): Promise<readonly Outcome[]> {
+    return outcomesOf(wishes, (await this.does("answer", letter(1, wishes).request)) as SwapReply);
   }
 
   async rows(keys: readonly string[]): Promise<ReadReply["rows"]> {
