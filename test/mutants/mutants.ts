@@ -745,8 +745,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "file: the tables are said to have what they have not",
     file: folder,
-    find: "if (this.tables.areSettled) {",
-    replace: "{",
+    find: "if (this.tables.areSettled) Object.assign",
+    replace: "Object.assign",
   },
   {
     name: "file: records are listed without what was changed lately",

@@ -312,17 +312,9 @@ export class Folder {
     const isLittle = newEnd - this.#state.settledEnd <= this.#unsettledBytes;
     if (!isAlone || !isLittle || !this.tables.mayStay(this.#unsettledBytes)) this.tables.settle();
     // The present transaction has read it for itself.
-    const state = this.#state;
-    state.lastMs = lastMs;
-    state.lastMonotonicMs = lastMonotonicMs;
-    state.sum = sum;
-    state.end = newEnd;
-    state.loggedMs = lastMs;
-    if (this.tables.areSettled) {
-      state.settledEnd = newEnd;
-      state.settledSum = sum;
-    }
-    writeLiveState(this.#live.root, state);
+    Object.assign(this.#state, { lastMs, lastMonotonicMs, sum, end: newEnd, loggedMs: lastMs });
+    if (this.tables.areSettled) Object.assign(this.#state, { settledEnd: newEnd, settledSum: sum });
+    writeLiveState(this.#live.root, this.#state);
     // Last: what is in the log may come about.
     this.#log.write(generation, end, bytes);
   }
