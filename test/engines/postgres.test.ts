@@ -3,7 +3,7 @@ import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { isRunning, until } from "./engine.ts";
 import { canRunPgBouncer, startPgBouncer } from "./pgbouncer.ts";
-import { canRunPostgres, startPostgres } from "./postgres.ts";
+import { canRunPostgres, startPostgres, startPostgresStandby } from "./postgres.ts";
 import { cutReplyTo, startProxy } from "./proxy.ts";
 
 describe.skipIf(!canRunPostgres())("PostgreSQL", () => {
@@ -32,6 +32,29 @@ describe.skipIf(!canRunPostgres())("PostgreSQL", () => {
     const sql = "select current_setting('fsync') as fsync, current_setting('max_connections') as most";
     expect(await ask(server.url, sql)).toEqual([{ fsync: "on", most: "7" }]);
     await server.stop();
+  });
+
+  test("has a standby that follows it, only reads, and takes its place when promoted; both leave nothing", async () => {
+    const server = await startPostgres();
+    const standby = await startPostgresStandby(server);
+    await ask(server.url, "create table followed as select 1 as value");
+    await standby.catchUp();
+    expect(await ask(standby.url, "select value from followed")).toEqual([{ value: 1 }]);
+    await expect(ask(standby.url, "insert into followed values (2)")).rejects.toMatchObject({
+      code: "25006",
+    });
+    await server.stop();
+    await standby.promote();
+    await ask(standby.url, "insert into followed values (2)");
+    await standby.stop();
+    const left = [server, standby].map(({ process, folder }) => [
+      isRunning(process.pid!),
+      existsSync(folder),
+    ]);
+    expect(left).toEqual([
+      [false, false],
+      [false, false],
+    ]);
   });
 
   test("commits what a client never hears of, when the connection is cut before the reply", async () => {

@@ -3,7 +3,8 @@ import { execFile } from "node:child_process";
 import { readdirSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { type Engine, startEngine, unprivileged } from "./engine.ts";
+import { Client } from "pg";
+import { type Engine, startEngine, unprivileged, until } from "./engine.ts";
 import { canRun, findProgram } from "./program.ts";
 
 export interface PostgresServer extends Engine {
@@ -18,9 +19,48 @@ export interface PostgresOptions {
   readonly settings?: Readonly<Record<string, string>>;
 }
 
+/** A server that follows another one, and answers what only reads. */
+export interface PostgresStandby extends PostgresServer {
+  /** Waits until it has what its primary has by now. */
+  catchUp(): Promise<void>;
+  /** Makes it a primary of its own, which takes writes when this is done. */
+  promote(): Promise<void>;
+}
+
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
-  const program = postgresBinary();
-  const runAs = unprivileged();
+  const how = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
+  return startServer(options, (folder) => run("initdb", [...how, "-D", data(folder)], folder));
+}
+
+/** Starts a standby that streams from a server that runs, or from the port of a proxy in front of it. */
+export async function startPostgresStandby(
+  primary: PostgresServer,
+  { port = primary.port, ...options }: PostgresOptions & { readonly port?: number } = {},
+): Promise<PostgresStandby> {
+  const how = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--username=postgres"];
+  const from = ["--host=127.0.0.1", `--port=${port}`];
+  const server = await startServer(options, (folder) =>
+    run("pg_basebackup", [...how, ...from, "-D", data(folder)], folder),
+  );
+  return Object.assign(server, {
+    async catchUp() {
+      const [{ lsn }] = await ask<{ lsn: string }>(primary, "select pg_current_wal_lsn()::text as lsn");
+      const sql = `select pg_last_wal_replay_lsn() >= '${lsn}' as has_it`;
+      await until("the standby has caught up", async () => {
+        const [{ has_it: hasIt }] = await ask<{ has_it: boolean }>(server, sql);
+        return hasIt;
+      });
+    },
+    async promote() {
+      await ask(server, "select pg_promote()");
+    },
+  });
+}
+
+async function startServer(
+  options: PostgresOptions,
+  prepare: (folder: string) => Promise<void>,
+): Promise<PostgresServer> {
   const settings = {
     listen_addresses: "127.0.0.1",
     unix_socket_directories: "",
@@ -29,16 +69,11 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   };
   const engine = await startEngine({
     name: "postgres",
-    program,
-    runAs,
+    program: postgresBinary(),
+    runAs: unprivileged(),
     // Each connection is served by a process of its own.
     hasChildren: true,
-    async prepare(folder) {
-      // It lies beside the server, but Debian puts neither on the path.
-      const initdb = join(dirname(realpathOf(program)), "initdb");
-      const how = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
-      await promisify(execFile)(initdb, [...how, "-D", data(folder)], { cwd: folder, ...runAs });
-    },
+    prepare,
     args: (folder, port) => [
       ...["-D", data(folder), "-p", `${port}`],
       ...Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`]),
@@ -50,6 +85,23 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     },
   });
   return Object.assign(engine, { url: `postgres://postgres@127.0.0.1:${engine.port}/postgres` });
+}
+
+/** Runs a program that lies beside the server. Debian puts neither on the path. */
+async function run(name: string, args: readonly string[], folder: string): Promise<void> {
+  const program = join(dirname(realpathOf(postgresBinary())), name);
+  await promisify(execFile)(program, args, { cwd: folder, ...unprivileged() });
+}
+
+async function ask<Row extends object>({ url }: PostgresServer, sql: string): Promise<readonly [Row]> {
+  const client = new Client({ connectionString: url });
+  client.on("error", () => {});
+  await client.connect();
+  try {
+    return (await client.query<Row>(sql)).rows as unknown as readonly [Row];
+  } finally {
+    await client.end();
+  }
 }
 
 /** Whether tests against PostgreSQL can run here. */

@@ -117,6 +117,20 @@ test("refuses connections until it heals, and cuts those that are open", async (
   await next.hears("TWO");
 });
 
+test("leads those who come next to another server, and cuts those who are with the one before", async () => {
+  const other = createServer((socket) => socket.on("error", () => {}).end("other"));
+  await once(other.listen(0, "127.0.0.1"), "listening");
+  const client = await open();
+  client.socket.write("one");
+  await client.hears("ONE");
+  proxy.leadTo((other.address() as AddressInfo).port);
+  await client.closed;
+  expect(client.error).toBe("ECONNRESET");
+  const next = await open();
+  await next.hears("other");
+  other.close();
+});
+
 test("resets the client where no server listens", async () => {
   server.close();
   const client = await open();

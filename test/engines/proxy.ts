@@ -47,6 +47,8 @@ export interface NetworkProxy {
   heal(): void;
   /** Resets all connections. New ones are taken. */
   cut(): void;
+  /** The same, and new ones come to another port of this machine: what a failover does to those who know a name. */
+  leadTo(port: number): void;
   /** Resets all connections, and each new one at once, until it heals. */
   refuse(): void;
   stop(): Promise<void>;
@@ -89,7 +91,7 @@ export async function startProxy(targetPort: number): Promise<NetworkProxy> {
 }
 
 class TcpProxy implements NetworkProxy {
-  readonly #targetPort: number;
+  #targetPort: number;
   readonly #server: Server;
   readonly #open = new Set<Connection>();
   #rule: Rule = () => "pass";
@@ -131,6 +133,11 @@ class TcpProxy implements NetworkProxy {
 
   cut(): void {
     for (const connection of this.#open) connection.reset();
+  }
+
+  leadTo(port: number): void {
+    this.#targetPort = port;
+    this.cut();
   }
 
   refuse(): void {

@@ -67,8 +67,15 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     return checking;
   }
 
+  async function look<Row extends ReadRow | ListRow>(statement: Statement) {
+    const rows = await ask<Row>(statement);
+    const first = only(rows);
+    checkWritable(first);
+    return { nowMs: Number(first.now_ms), rows };
+  }
+
   async function readTime(): Promise<number> {
-    return Number(only(await ask<ReadRow>(readStatement(names, []))).now_ms);
+    return (await look(readStatement(names, []))).nowMs;
   }
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {
@@ -94,16 +101,16 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     prepare,
     swap,
     async read(keys) {
-      const rows = await ask<ReadRow>(readStatement(names, keys));
+      const { nowMs, rows } = await look<ReadRow>(readStatement(names, keys));
       const found = new Map<string, StoredRecord>();
       for (const { key, version, record } of rows)
         if (key !== null) found.set(key, { version, text: record });
-      return { nowMs: Number(only(rows).now_ms), records: keys.map((key) => found.get(key)) };
+      return { nowMs, records: keys.map((key) => found.get(key)) };
     },
     async list(prefix, after, limit) {
-      const rows = await ask<ListRow>(listStatement(names, prefix, after, limit));
+      const { nowMs, rows } = await look<ListRow>(listStatement(names, prefix, after, limit));
       const records = rows.flatMap(({ key, record }) => (key === null ? [] : [{ key, text: record }]));
-      return { nowMs: Number(only(rows).now_ms), records };
+      return { nowMs, records };
     },
     async sweep(limit) {
       return Number(only(await ask<SweepRow>(sweepStatement(names, limit))).removed);

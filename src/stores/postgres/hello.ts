@@ -16,6 +16,12 @@ export interface ServerFacts {
 
 const OLDEST = 12;
 
+/**
+ * Whether nothing can be written here. A transaction that began on a replica stays read only when that becomes the primary
+ * meanwhile, and still sees what the replica had.
+ */
+export const TAKES_NO_WRITES = "pg_is_in_recovery() or current_setting('transaction_read_only')::boolean";
+
 export function databaseQuery(): string {
   return `select
   current_setting('server_version_num')::int as version,
@@ -26,7 +32,7 @@ export function databaseQuery(): string {
 export function factsQuery(): string {
   return `${databaseQuery()},
   current_setting('transaction_isolation') as isolation,
-  pg_is_in_recovery() or current_setting('transaction_read_only')::boolean as read_only,
+  ${TAKES_NO_WRITES} as read_only,
   (select relpersistence::text from pg_class where oid = to_regclass($1)) as persistence,
   to_regprocedure($2) is not null as has_function`;
 }
@@ -78,8 +84,11 @@ export function checkTable(facts: ServerFacts, { given }: TableNames): void {
   }
 }
 
-/** A replica may become the primary, or the client find it, so this is no mistake. */
-export function checkWritable({ read_only: readOnly }: ServerFacts): void {
+/**
+ * Also of whatever only reads: what a replica has may be long past. It may become the primary, or the client find that, so this
+ * is no mistake.
+ */
+export function checkWritable({ read_only: readOnly }: Pick<ServerFacts, "read_only">): void {
   if (!readOnly) return;
   throw new StoreUnavailableError(
     "PostgreSQL takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",

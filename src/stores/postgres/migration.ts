@@ -2,7 +2,7 @@
 import { checkOptionNames } from "../../core/index.ts";
 import { checkClient, type PostgresClient } from "./client.ts";
 import { mapError } from "./errors.ts";
-import { checkDatabase, databaseQuery, type ServerFacts } from "./hello.ts";
+import { checkDatabase, databaseQuery, type ServerFacts, TAKES_NO_WRITES } from "./hello.ts";
 import { SWAP_PARAMETERS, type TableNames, tableNames } from "./table.ts";
 
 /** Options of `migratePostgres` and `postgresMigration`. */
@@ -69,6 +69,11 @@ function createTable({ table }: TableNames): string {
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1)`;
 }
 
+/** With the server's own error for a write there, so that it is the same outage. */
+const NOT_ON_A_REPLICA = `if ${TAKES_NO_WRITES} then
+          raise exception 'the server takes no writes' using errcode = 'read_only_sql_transaction';
+        end if;`;
+
 /**
  * All parameters are texts, and most are lists: one line for each change, or for each wake-up. Neither keys nor records
  * contain a line feed; an empty line is a null. The version that a change expects is the number of a line of
@@ -103,6 +108,9 @@ function createTable({ table }: TableNames): string {
  * - A connection for which commits do not wait for the disk. This transaction does all the same, unless `may_be_lost` says that it
  *   only gives locks back: docs/decisions/0024-releases-that-a-crash-may-lose.md. Nor does that count where the transaction has
  *   written something else before, as in one that somebody has begun: it might be a grant, or what an application wants to keep.
+ * - A client that is led to a replica that lags. (1) P holds a key. (2) Its pool comes to the replica, which refuses P's renewal, as it does
+ *   every write. (3) The next attempt compares first, and learns a record without P's claim. (4) So that is the same, and P is told
+ *   that its lease is gone. Whatever is answered without a write is refused there by the function itself.
  */
 function createSwap({ table, swap }: TableNames): string {
   return `create or replace function ${swap}(
@@ -125,6 +133,7 @@ declare
   expected uuid[] := string_to_array(expected_versions, E'\\n')::uuid[];
 begin
   if now_ms < earliest::float8 or now_ms > latest::float8 then
+    ${NOT_ON_A_REPLICA}
     return json_build_object('now_ms', now_ms, 'untimely', true);
   end if;
   if may_be_lost <> '' and txid_current_if_assigned() is null then
@@ -156,6 +165,7 @@ begin
   else
     for change in ${asked("number", "expects", "record", "keep")} loop
       if change.record is null then
+        ${NOT_ON_A_REPLICA}
         select version into found_version from ${table} where key = change.key;
         made := found_version is not distinct from expected[change.expects];
       elsif change.expects is null then

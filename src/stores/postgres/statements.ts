@@ -1,6 +1,7 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
 import { bounds } from "../../core/index.ts";
 import { type Change, forgettableFromMs, type SwapBatch } from "../cas/index.ts";
+import { TAKES_NO_WRITES } from "./hello.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
 
@@ -16,11 +17,15 @@ export interface Statement {
 /** The clock at the moment it is asked for. `now()` would be that of the beginning of the transaction. */
 const nowMs = "(extract(epoch from clock_timestamp()) * 1000)::float8";
 
+/** One row with the time, and whether what is read beside it may be believed: a replica that lags would answer as well. */
+const clock = `(select ${nowMs} as now_ms, ${TAKES_NO_WRITES} as read_only) as clock`;
+
 /** Neither keys nor records contain one: keys have no control characters, and JSON writes them as escapes. */
 const LINE = "\n";
 
 export interface ReadRow {
   readonly now_ms: number | string;
+  readonly read_only: boolean;
   /** Null in the only row where there is no record at all. */
   readonly key: string | null;
   readonly version: string;
@@ -28,8 +33,8 @@ export interface ReadRow {
 }
 
 export function readStatement({ table }: TableNames, keys: readonly string[]): Statement {
-  const text = `select clock.now_ms, lock.key, lock.version::text, lock.record
-from (select ${nowMs} as now_ms) as clock
+  const text = `select clock.now_ms, clock.read_only, lock.key, lock.version::text, lock.record
+from ${clock}
 left join ${table} as lock on lock.key = any (string_to_array($1, E'\\n'))`;
   return { text, values: [keys.join(LINE)] };
 }
@@ -128,6 +133,7 @@ class Numbers {
 
 export interface ListRow {
   readonly now_ms: number | string;
+  readonly read_only: boolean;
   readonly key: string | null;
   readonly record: string;
 }
@@ -141,8 +147,8 @@ export function listStatement(
   after: string | undefined,
   limit: number,
 ): Statement {
-  const text = `select clock.now_ms, lock.key, lock.record
-from (select ${nowMs} as now_ms) as clock
+  const text = `select clock.now_ms, clock.read_only, lock.key, lock.record
+from ${clock}
 left join lateral (
   select key, record from ${table}
   where key >= $1 and key <= $2 and key > $3 and starts_with(key, $1) and not idle

@@ -45,7 +45,7 @@ export function tableNames(given: string): TableNames {
     );
   }
   const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swap = `${before}${quoted(`${name}_swap_v5`)}`;
+  const swap = `${before}${quoted(`${name}_swap_v6`)}`;
   return {
     given,
     table: `${before}${quoted(name)}`,
