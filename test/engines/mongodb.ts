@@ -183,9 +183,13 @@ export async function canRunMongodb(): Promise<boolean> {
   }
 }
 
-/** Whether tests can run that take MongoDB itself. */
-export async function canRunMongod(): Promise<boolean> {
-  return (await canRunMongodb()) && (await findServer()).isMongod;
+/** Whether tests can run that take MongoDB itself. No registry has it, so a run without is none that has failed; but it says so. */
+export async function canRunMongod(tests: string): Promise<boolean> {
+  if (!(await canRunMongodb())) return false;
+  const { isMongod } = await findServer();
+  if (!isMongod)
+    console.warn(`\n*** SKIPPED: ${tests}. Install mongod, or name one in MONGODB_SERVER. ***\n`);
+  return isMongod;
 }
 
 const SET_NAME = "holdfast";

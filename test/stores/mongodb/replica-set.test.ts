@@ -23,7 +23,9 @@ const soonMs = 2_000 + ttlMs / 3 + ttlMs + 20_000;
 /** For how long a secondary waits for a paused primary to hear how far it is, and tells nobody else. */
 const muteMs = 30_000;
 
-describe.skipIf(!(await canRunMongod()))("mongodb: a replica set of three", { timeout: 120_000 }, () => {
+const runs = await canRunMongod("mongodb: the tests of a replica set");
+
+describe.skipIf(!runs)("mongodb: a replica set of three", { timeout: 120_000 }, () => {
   let set: MongodbReplicaSet;
   beforeAll(async () => {
     set = await startMongodbReplicaSet();

@@ -15,7 +15,9 @@ function documentedRights(): readonly string[] {
   return [...list.replaceAll(/\(.+?\)/gs, "").matchAll(/`(\w+)`/g)].map(([, action]) => action!);
 }
 
-describe.skipIf(!(await canRunMongod()))("mongodb: rights", { timeout: 40_000 }, () => {
+const runs = await canRunMongod("mongodb: the tests of rights");
+
+describe.skipIf(!runs)("mongodb: rights", { timeout: 40_000 }, () => {
   let server: GuardedMongodb;
   let root: MongoClient;
   beforeAll(async () => {
