@@ -99,6 +99,8 @@ describe("the bench command", () => {
         new RegExp(`^\\| ${name}: ${trips} of an uncontended acquire or release \\| \\d\\.\\d\\d `, "m"),
       );
       expect(stdout).toMatch(new RegExp(`^\\| ${name}: one key, .*: most by least served`, "m"));
+      const waits = "longest wait \\| [\\d.,]+ ms \\| a fair queue's: [\\d.,]+ ms";
+      expect(stdout).toMatch(new RegExp(`^\\| ${name}: one key, .*: ${waits} \\|`, "m"));
     }
     const onDisk = [
       "grants on the disk, releases that a power cut may take back",

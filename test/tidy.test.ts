@@ -214,6 +214,19 @@ describe("documentation", () => {
     }
   });
 
+  test("names no test in a decision that is not there", () => {
+    const tests = files.filter((path) => /^(test|src\/testing)\/.*\.ts$/.test(path)).map(read);
+    // What is left out is marked by "…": where a name goes on, or before it what all tests of a file have in common.
+    const isThere = (name: string) => {
+      const ends = name.endsWith("…") ? [""] : ['"', "`"];
+      return ends.some((end) => tests.some((text) => text.includes(name.replace(/^…|…$/g, "") + end)));
+    };
+    const decisions = documents().filter((path) => path.startsWith("docs/decisions/"));
+    const named = decisions.flatMap((path) => testsNamedIn(read(path)).map((name) => ({ path, name })));
+    expect(named.length).toBeGreaterThan(100);
+    expect(named.filter(({ name }) => !isThere(name))).toEqual([]);
+  });
+
   test("exists where a source refers to it", () => {
     const named = sources.flatMap((path) =>
       [...read(path).matchAll(/\bdocs\/[\w/-]+\.md\b/g)].map(([doc]) => doc),
@@ -221,6 +234,15 @@ describe("documentation", () => {
     expect(named.filter((doc) => !existsSync(join(root, doc)))).toEqual([]);
   });
 });
+
+/** The names of tests in a decision: in italics and quotes, and in quotes where a table has a column of tests. */
+function testsNamedIn(text: string): string[] {
+  const inProse = [...text.replace(/\s+/g, " ").matchAll(/\*"([^"]+)"\*/g)];
+  const tables = text.match(/^\|.*\| Test \|\n(\|.*\n)+/gm) ?? [];
+  const lastCells = tables.flatMap((table) => table.split("\n").map((row) => row.split(" | ").at(-1) ?? ""));
+  const inTables = lastCells.flatMap((cell) => [...cell.matchAll(/"([^"]+)"/g)]);
+  return [...inProse, ...inTables].map(([, name = ""]) => name);
+}
 
 /** What a file imports or re-exports, statically or not. */
 function importsOf(path: string): string[] {

@@ -34,8 +34,9 @@ export function describeFailure(error: unknown): Failure {
   }
   if (error instanceof HoldfastError) {
     const lines = [`holdfast: ${error.code}: ${error.message}`];
-    const cause = causeOf(error);
-    if (cause !== undefined && !error.message.includes(cause)) lines.push(`  ${cause}`);
+    for (const cause of causesOf(error)) {
+      if (!lines.some((line) => line.includes(cause))) lines.push(`  ${cause}`);
+    }
     return { exitCode: exitCodeOf(error.code), lines };
   }
   const system = systemMessage(error);
@@ -47,12 +48,17 @@ export function describeFailure(error: unknown): Failure {
   };
 }
 
-/** What the driver said, where it says more. An error of several connections has no message of its own. */
-function causeOf(error: HoldfastError): string | undefined {
+/**
+ * What the store said, which is what to do about it, and last what the driver said. An error of several connections has no
+ * message of its own.
+ */
+function causesOf(error: HoldfastError): readonly string[] {
+  const told: string[] = [];
   let { cause } = error;
-  while (cause instanceof HoldfastError && cause.cause !== undefined) cause = cause.cause;
+  for (; cause instanceof HoldfastError; cause = cause.cause) told.push(cause.message);
   if (cause instanceof AggregateError) [cause] = cause.errors;
-  return cause instanceof Error && cause.message !== "" ? cause.message : undefined;
+  if (cause instanceof Error && cause.message !== "") told.push(cause.message);
+  return told;
 }
 
 /** A file that is missing and the like: the system's own words say it all. */

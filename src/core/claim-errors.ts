@@ -12,13 +12,24 @@ export function notHeldError(key: string): HoldfastError {
   return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire it again.`, { key });
 }
 
-/** `bound` is what the store's silence has outlasted, such as `ttlMs 30000`. */
+/**
+ * `bound` is what the outage has outlasted, such as `ttlMs 30000`. A store that has answered says itself what is the matter and what
+ * to do about it, and most people read no further than the message.
+ */
 export function unavailableError(store: string, key: string, bound: string, cause: unknown): HoldfastError {
+  const told =
+    cause instanceof HoldfastError
+      ? `The ${store} store could not serve "${key}" (${bound}). ${asSentence(cause.message)}`
+      : `The ${store} store did not answer for "${key}" (${bound}).`;
   return new StoreUnavailableError(
-    `The ${store} store did not answer for "${key}" (${bound}). ` +
-      "Nothing is known about who holds it; what this claim may have left there ends with its ttl.",
+    `${told} Nothing is known about who holds it; what this claim may have left there ends with its ttl.`,
     { key, cause },
   );
+}
+
+/** With a full stop, which what a system or a server says often lacks. */
+function asSentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
 export function tooLateError(key: string): HoldfastError {

@@ -20,7 +20,7 @@ export type ErrorCode =
   | "UNSUPPORTED"
   /** The store is less durable than the lock demands. */
   | "DURABILITY_UNAVAILABLE"
-  /** The store did not answer, or could not be reached. Retryable; nothing is known about who holds what. */
+  /** The store did not answer, cannot be reached, or cannot serve now. Retryable; nothing is known about who holds what. */
   | "STORE_UNAVAILABLE"
   /** The store answered with something that retrying does not mend. */
   | "STORE_FAILURE"
@@ -119,7 +119,7 @@ export class LeaseLostError extends HoldfastError {
   }
 }
 
-/** The store did not answer. Not contention: who holds the lock is unknown. */
+/** The store did not answer, or could not serve. Not contention: who holds the lock is unknown. */
 export class StoreUnavailableError extends HoldfastError {
   override readonly name = "StoreUnavailableError";
 

@@ -1,5 +1,6 @@
 import { type Deferred, deferred } from "./deferred.ts";
 import type { HoldfastError } from "./errors.ts";
+import type { ClaimRequest, RenewRef } from "./store.ts";
 
 interface Extension extends Deferred<void> {
   readonly askedMs: number;
@@ -43,6 +44,22 @@ export class Extensions {
     const done = (open: Extension) =>
       open.untilMs <= untilMs || (open.askedMs <= sentMs && open.ttlMs <= ttlMs);
     for (const extension of this.#take(done)) extension.resolve();
+  }
+
+  /**
+   * The store has refused a heartbeat for a claim, sent at `sentMs`, for good: whoever asked for it is told at once. Whether
+   * somebody did.
+   */
+  refuse({ token, ttlMs = 0 }: RenewRef, own: ClaimRequest, sentMs: number, error: HoldfastError): boolean {
+    // Of the claim as it was before it was won again.
+    if (token !== own.token) return false;
+    // A heartbeat for the claim's own ttl stands for all that want no more. Of another one, what wants less may yet be granted.
+    const leastMs = ttlMs === own.ttlMs ? 0 : ttlMs;
+    const refused = this.#take(
+      (open) => open.askedMs <= sentMs && leastMs <= open.ttlMs && open.ttlMs <= ttlMs,
+    );
+    for (const extension of refused) extension.reject(error);
+    return refused.length > 0;
   }
 
   giveUp(nowMs: number, error: () => HoldfastError): void {

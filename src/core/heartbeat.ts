@@ -249,7 +249,7 @@ export class Heartbeat {
       (error: unknown) => {
         this.wake();
         claims.forEach((claim, index) => {
-          claim.requestFailed(refs[index] as RenewRef, error);
+          claim.renewalFailed(refs[index] as RenewRef, sentMs, error);
         });
       },
     );

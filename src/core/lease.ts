@@ -70,7 +70,8 @@ export class Lease implements AsyncDisposable {
 
   /**
    * Makes the lease last at least `ttlMs` from now, once, but not beyond `maxHoldMs`. Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD`
-   * when it is over, and with `STORE_UNAVAILABLE` when the store does not answer; the lease then goes on as it was.
+   * when it is over, with `STORE_UNAVAILABLE` when the store does not answer, and at once with what the store refuses it for, such as
+   * `INVALID_ARGUMENT`; after either of these two the lease goes on as it was.
    */
   async extend(ttlMs: number): Promise<void> {
     checkTtl(ttlMs);

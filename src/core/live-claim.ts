@@ -382,11 +382,18 @@ export class LiveClaim {
   renewalAnswered(ref: RenewRef, sentMs: number, nowMs: number, answer: RenewAnswer | undefined): void {
     // An answer from before the latest acquire says nothing about the claim which that one made.
     if (ref.token !== this.request.token || !this.alive || sentMs < this.askedMs) return;
-    if (answer === undefined || !isSound(answer)) this.requestFailed(ref, unsoundError(ref.key));
+    if (answer === undefined || !isSound(answer)) this.renewalFailed(ref, sentMs, unsoundError(ref.key));
     else if (answer.state === "held") this.#granted(ref, sentMs, nowMs, answer);
     else if (answer.state === "waiting") this.#queued(sentMs, nowMs, answer);
-    else if (answer.state === "failed") this.requestFailed(ref, answer.error);
+    else if (answer.state === "failed") this.renewalFailed(ref, sentMs, answer.error);
     else this.#gone(answer.takenOverBy);
+  }
+
+  renewalFailed(ref: RenewRef, sentMs: number, cause: unknown): void {
+    const error = HoldfastError.from(cause, this.request.key);
+    // The store has answered: that a lease which nobody renews then ends by itself is no outage.
+    if (!error.retryable && this.#extensions?.refuse(ref, this.request, sentMs, error)) this.#answered();
+    this.requestFailed(ref, error);
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {

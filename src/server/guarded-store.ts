@@ -46,8 +46,21 @@ export class GuardedStore {
     return answer;
   }
 
+  /** One that asks for too long must not cost the others of the call their leases. */
   async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
-    for (const ref of refs) this.#checkTtl(ref.ttlMs ?? 0, ref.key);
+    const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
+    const refusal = refusals.find((error) => error !== undefined);
+    if (refusal === undefined) return this.#renew(refs, client);
+    const permitted = refs.filter((_, index) => refusals[index] === undefined);
+    if (permitted.length === 0) throw refusal;
+    const answers = await this.#renew(permitted, client);
+    let next = 0;
+    return refusals.map((error) =>
+      error === undefined ? (answers[next++] as RenewAnswer) : { state: "failed", error },
+    );
+  }
+
+  async #renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
     const startMs = performance.now();
     const answers = await this.store.renew(refs);
     const nowMs = performance.now();
@@ -100,7 +113,8 @@ export class GuardedStore {
     const { maxKeyBytes, maxInfoBytes, maxClaims, maxWaiters } = this.#limits;
     checkBytes("key", request.key, maxKeyBytes, request.key);
     checkBytes("info", request.info, maxInfoBytes, request.key);
-    this.#checkTtl(request.ttlMs, request.key);
+    const refusal = this.#ttlRefusal(request.ttlMs, request.key);
+    if (refusal !== undefined) throw refusal;
     if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED)
       throw this.#cannotCount(request);
     // What it has already it may ask for again.
@@ -114,10 +128,10 @@ export class GuardedStore {
     return request.wait && this.#ledger.waitersOf(request.key) >= maxWaiters && !this.#ledger.knows(request);
   }
 
-  #checkTtl(ttlMs: number, key: string): void {
+  #ttlRefusal(ttlMs: number, key: string): HoldfastError | undefined {
     const { maxTtlMs } = this.#limits;
-    if (ttlMs <= maxTtlMs) return;
-    throw invalid(`ttlMs must be at most ${maxTtlMs} on this server (limits.maxTtlMs), not ${ttlMs}.`, key);
+    if (ttlMs <= maxTtlMs) return undefined;
+    return invalid(`ttlMs must be at most ${maxTtlMs} on this server (limits.maxTtlMs), not ${ttlMs}.`, key);
   }
 
   #cannotCount({ key }: ClaimRequest): HoldfastError {

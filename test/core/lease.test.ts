@@ -1,4 +1,4 @@
-import { LeaseLostError } from "holdfast";
+import { HoldfastError, LeaseLostError } from "holdfast";
 import { describe, expect, test } from "vitest";
 import { PROVEN_MS, Scene, TTL_MS } from "./scene.ts";
 
@@ -220,6 +220,74 @@ describe("lease: extend", () => {
     await lease.release();
     expect(extending).toMatchObject({ state: "rejected", error: { code: "NOT_HELD" } });
   });
+
+  const refusal = new HoldfastError("INVALID_ARGUMENT", "ttlMs must be at least 1001 here.");
+
+  test.each([
+    [
+      "the whole call",
+      (scene: Scene) => {
+        scene.faults = () => ({ error: refusal });
+      },
+    ],
+    [
+      "this claim alone",
+      ({ backend }: Scene) => {
+        backend.renew = async (refs) => refs.map(() => ({ state: "failed", error: refusal }));
+      },
+    ],
+  ])(
+    "rejects at once when the store refuses %s, and a lease without renewal lasts as it would have",
+    async (_, refuse) => {
+      const scene = new Scene();
+      const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+      const { expiresAtMs } = lease;
+      refuse(scene);
+      for (const _ of [1, 2, 3]) {
+        const extending = scene.begin(lease.extend(500));
+        await scene.clock.advance(0);
+        expect(extending).toMatchObject({ state: "rejected", error: refusal });
+      }
+      await scene.clock.advance(PROVEN_MS - 1);
+      expect(lease).toMatchObject({ held: true, expiresAtMs });
+      await scene.clock.advance(1);
+      expect(() => lease.assertHeld()).toThrow(expect.objectContaining({ reason: "expired" }));
+      // Nobody was asked in vain, and that the time was up is no outage.
+      expect(scene.sent("renew")).toHaveLength(3);
+      expect((lease.signal.reason as Error).cause).toBeUndefined();
+      expect(scene.locks.stats()).toMatchObject({ storeAvailable: true, outages: 0 });
+    },
+  );
+
+  test("that the store refuses leaves a lease that renews itself as it was", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    scene.faults = () => ({ error: refusal });
+    const extending = scene.begin(lease.extend(20_000));
+    await scene.clock.advance(0);
+    expect(extending).toMatchObject({ state: "rejected", error: refusal });
+    scene.reconnect();
+    await scene.clock.advance(60_000);
+    expect(lease.held).toBe(true);
+  });
+
+  test.each([true, false])(
+    "that the store refuses does not take a shorter one with it (renew: %s)",
+    async (renew) => {
+      const scene = new Scene();
+      const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew }).acquire();
+      scene.faults = (call) =>
+        call.verb === "renew" && call.args[0].some(({ ttlMs = 0 }) => ttlMs > 10_000)
+          ? { error: refusal }
+          : undefined;
+      const [longer, shorter] = [scene.begin(lease.extend(20_000)), scene.begin(lease.extend(10_000))];
+      await scene.clock.advance(0);
+      expect([longer.state, shorter.state]).toEqual(["rejected", "pending"]);
+      await scene.clock.advance(100);
+      expect(shorter.state).toBe("fulfilled");
+      expect(lease.expiresAtMs).toBeGreaterThan(scene.clock.wallMs() + 9_800);
+    },
+  );
 
   test.each([
     ["fails", true],

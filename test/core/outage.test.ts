@@ -74,6 +74,30 @@ describe("outage: acquiring", () => {
     expect(trying.error).toMatchObject({ code: "STORE_UNAVAILABLE", cause });
   });
 
+  test("the message has what a store that answers says, and says of no other that it answered", async () => {
+    const messageOf = async (breakDown: (scene: Scene) => void) => {
+      const scene = new Scene(options);
+      breakDown(scene);
+      const trying = scene.begin(scene.locks.mutex("k").tryAcquire());
+      await scene.clock.advance(REQUEST_TIMEOUT_MS);
+      return (trying.error as Error).message;
+    };
+    const failing = (message: string) => (scene: Scene) => {
+      scene.faults = () => ({ error: new StoreUnavailableError(message) });
+    };
+    const beginning = 'The memory store could not serve "k" (requestTimeoutMs 600).';
+    const end = "Nothing is known about who holds it; what this claim may have left there ends with its ttl.";
+    expect(await messageOf(failing("The disk is full. Make room."))).toBe(
+      `${beginning} The disk is full. Make room. ${end}`,
+    );
+    expect(await messageOf(failing("It cannot be reached: ECONNREFUSED"))).toBe(
+      `${beginning} It cannot be reached: ECONNREFUSED. ${end}`,
+    );
+    expect(await messageOf((scene) => scene.cutOff())).toBe(
+      `The memory store did not answer for "k" (requestTimeoutMs 600). ${end}`,
+    );
+  });
+
   test("an outage shorter than requestTimeoutMs goes unnoticed", async () => {
     const scene = new Scene(options);
     scene.cutOff();

@@ -1,15 +1,19 @@
 /** Stores by URL, on the engines themselves. */
-import { execFileSync } from "node:child_process";
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFile, execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { inspect } from "node:util";
+import type { Duplex } from "node:stream";
+import { createServer as createTlsServer } from "node:tls";
+import { inspect, promisify } from "node:util";
 import { createLocks, memoryStore } from "holdfast";
 import { openStore, storeSchemes } from "holdfast/open";
 import { hashToken } from "holdfast/server";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { until } from "../engines/engine.ts";
-import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
+import { canRunEtcd, startEtcd, startEtcdCluster } from "../engines/etcd.ts";
 import { canRunMariadb, startMariadb } from "../engines/mariadb.ts";
 import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
@@ -17,6 +21,7 @@ import { canRun } from "../engines/program.ts";
 import { canRunRedis, freePort, startRedis } from "../engines/redis.ts";
 import { startRedisCluster } from "../engines/redis-topologies.ts";
 import { startLockServer } from "../server/lock-server.ts";
+import { demandLogin, user } from "../stores/etcd/users.ts";
 import { failure } from "../stores/failure.ts";
 
 /** Takes a lock and gives it back, twice with clients of their own, so that the second finds what the first has left. */
@@ -43,6 +48,40 @@ async function started<T extends { stop(): Promise<void> }>(starting: Promise<T>
   return engine;
 }
 
+interface KeyPair {
+  readonly certificate: string;
+  readonly key: string;
+}
+
+/** The files of a certificate for this machine, until the test is over. */
+function selfSigned(): KeyPair {
+  const folder = mkdtempSync(join(tmpdir(), "holdfast-open-tls-"));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const [certificate, key] = [join(folder, "server.crt"), join(folder, "server.key")];
+  const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+  const files = ["-keyout", key, "-out", certificate, "-subj", "/CN=server", "-days", "2"];
+  const named = ["-addext", "subjectAltName=IP:127.0.0.1"];
+  execFileSync("openssl", ["req", "-x509", ...curve, ...files, ...named], { stdio: "pipe" });
+  return { certificate, key };
+}
+
+/** Takes off the encryption in front of a server that has none, as many proxies do. Resolves to its port. */
+async function encrypted(plainPort: number, { certificate, key }: KeyPair): Promise<number> {
+  const secrets = { cert: readFileSync(certificate), key: readFileSync(key), ALPNProtocols: ["h2"] };
+  const open = new Set<Duplex>();
+  const proxy = createTlsServer(secrets, (client) => {
+    const server = connect(plainPort, "127.0.0.1");
+    for (const socket of [client, server]) open.add(socket.on("error", () => {}));
+    client.pipe(server).pipe(client);
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  onTestFinished(() => {
+    for (const socket of open) socket.destroy();
+    proxy.close();
+  });
+  return (proxy.address() as AddressInfo).port;
+}
+
 const hasMongodb = await canRunMongodb();
 const hasOpenssl = canRun("TLS (openssl makes the certificates)", () => execFileSync("openssl", ["version"]));
 
@@ -62,12 +101,7 @@ describe("openStore", () => {
   });
 
   test.skipIf(!canRunRedis() || !hasOpenssl)("rediss:, where the server is trusted", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "holdfast-open-tls-"));
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-    const [certificate, key] = [join(folder, "server.crt"), join(folder, "server.key")];
-    const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-    const files = ["-keyout", key, "-out", certificate, "-subj", "/CN=redis", "-days", "2"];
-    execFileSync("openssl", ["req", "-x509", ...curve, ...files], { stdio: "pipe" });
+    const { certificate, key } = selfSigned();
     const port = `${await freePort()}`;
     const secured = ["--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key];
     await started(startRedis([...secured, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no"]));
@@ -173,9 +207,10 @@ describe("openStore", () => {
     },
   );
 
-  test.skipIf(!canRunPostgres())("postgres:", { timeout: 60_000 }, async () => {
+  test.skipIf(!canRunPostgres())("postgres: and postgresql:", { timeout: 60_000 }, async () => {
     const { url } = await started(startPostgres());
     await expectToLock(url, "postgres");
+    await expectToLock(url.replace(/^postgres:/, "postgresql:"), "postgres");
   });
 
   test.skipIf(!canRunMariadb())("mysql: and mariadb:", { timeout: 60_000 }, async () => {
@@ -199,6 +234,64 @@ describe("openStore", () => {
     const { url } = await started(startEtcd());
     await expectToLock(url.replace(/^http:/, "etcd:"), "etcd");
   });
+
+  test.skipIf(!canRunEtcd())(
+    "etcd: with several hosts, a cluster, also while one is away",
+    { timeout: 60_000 },
+    async () => {
+      const cluster = await started(startEtcdCluster());
+      const leader = await cluster.leader();
+      const followers = cluster.members.filter((member) => member !== leader);
+      const hosts = [...followers, leader].map(({ port }) => `127.0.0.1:${port}`);
+      await expectToLock(`etcd://${hosts.join(",")}`, "etcd");
+      await followers[0]!.kill();
+      await expectToLock(`etcd://${hosts.join(",")}`, "etcd");
+    },
+  );
+
+  test.skipIf(!canRunEtcd())(
+    "etcd: with a user, whose password is not shown",
+    { timeout: 60_000 },
+    async () => {
+      const { url, port } = await started(startEtcd());
+      await demandLogin(url);
+      const { username, password } = user;
+      await expectToLock(`etcd://${username}:${password}@127.0.0.1:${port}`, "etcd");
+      for (const login of ["", `${username}:s3cret@`]) {
+        const locks = createLocks(await openStore(`etcd://${login}127.0.0.1:${port}`));
+        const refused = await failure(locks.mutex("opened").tryAcquire());
+        expect(refused).toMatchObject({ code: "UNAUTHORIZED" });
+        expect(inspect(refused, { depth: 9 })).not.toContain("s3cret");
+        await locks.close();
+      }
+    },
+  );
+
+  test.skipIf(!canRunEtcd() || !hasOpenssl)(
+    "etcds: with a user, where the server is trusted",
+    { timeout: 60_000 },
+    async () => {
+      const { url, port } = await started(startEtcd());
+      await demandLogin(url);
+      const secured = selfSigned();
+      const { username, password } = user;
+      const store = `etcds://${username}:${password}@127.0.0.1:${await encrypted(port, secured)}`;
+      const locks = createLocks(await openStore(store), { requestTimeoutMs: 500 });
+      await expect(locks.mutex("opened").tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+      await locks.close();
+      // What gRPC trusts is settled when it is loaded, so it takes another process.
+      const program = `
+        import { createLocks } from "${new URL("../../src/index.ts", import.meta.url)}";
+        import { openStore } from "${new URL("../../src/open/index.ts", import.meta.url)}";
+        const locks = createLocks(await openStore(process.argv[1]));
+        console.log(await locks.mutex("opened").run((lease) => lease.held));
+        await locks.close();`;
+      const args = ["--import", "tsx", "--input-type=module", "-e", program, store];
+      const env = { ...process.env, GRPC_DEFAULT_SSL_ROOTS_FILE_PATH: secured.certificate };
+      const { stdout } = await promisify(execFile)(process.execPath, args, { env });
+      expect(stdout).toBe("true\n");
+    },
+  );
 
   test("holdfast:, the store of a lock server", async () => {
     const store = memoryStore();

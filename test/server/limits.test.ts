@@ -85,6 +85,19 @@ describe("claims", () => {
       code: "INVALID_ARGUMENT",
     });
   });
+
+  test("a renewal that asks for too long does not cost the others of its call theirs", async () => {
+    const { store } = await world({ maxTtlMs: 10_000 });
+    const claims = [claim(1), claim(2), claim(3)];
+    for (const each of claims) await store.acquire(each);
+    await store.release([claim(3)]);
+    const [first, second, third] = claims.map(({ key, id, token }) => ({ key, id, token }));
+    expect(await store.renew([{ ...first!, ttlMs: 10_001 }, second!, third!])).toEqual([
+      { state: "failed", error: expect.objectContaining({ code: "INVALID_ARGUMENT" }) },
+      expect.objectContaining({ state: "held" }),
+      { state: "gone" },
+    ]);
+  });
 });
 
 describe("calls", () => {

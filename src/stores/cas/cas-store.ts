@@ -169,19 +169,37 @@ class CasStore implements Store {
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
-    for (const { ttlMs } of refs) {
-      const kept = ttlMs === undefined ? undefined : this.#driver.keepers?.ready(ttlMs);
-      if (kept !== undefined) await this.#flights.aside(() => kept);
-    }
+    const kept = this.#keptFor(refs);
     const settled = await Promise.allSettled(
-      refs.map((ref) => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref })),
+      refs.map((ref) => {
+        const ask = () => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref });
+        const ready = ref.ttlMs === undefined ? undefined : kept.get(ref.ttlMs);
+        return ready === undefined ? ask() : ready.then(ask);
+      }),
     );
     const failure = settled.find((each) => each.status === "rejected");
-    // One record that is damaged, or one flight of several that was lost, must not cost the leases of all others.
+    // One record that is damaged, one ttl that is too short, or one flight of several that was lost, must not cost the leases
+    // of all others.
     if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
     return settled.map((each) =>
       each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
     );
+  }
+
+  /** What has to be awaited for each ttl before it can be asked for. A heartbeat has many claims, and few ttls. */
+  #keptFor(refs: readonly RenewRef[]): ReadonlyMap<number, Promise<void>> {
+    const waits = new Map<number, Promise<void>>();
+    const { keepers } = this.#driver;
+    if (keepers === undefined) return waits;
+    for (const ttlMs of new Set(refs.map((ref) => ref.ttlMs))) {
+      const kept = ttlMs === undefined ? undefined : keepers.ready(ttlMs);
+      if (ttlMs !== undefined && kept !== undefined)
+        waits.set(
+          ttlMs,
+          this.#flights.aside(() => kept),
+        );
+    }
+    return waits;
   }
 
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {

@@ -98,10 +98,11 @@ export function mapError(error: unknown): HoldfastError {
 
 /** The client keeps away from members that have failed, of which this is the last word. It has the host. */
 export function restingError(last: Error): StoreUnavailableError {
-  return new StoreUnavailableError(
-    `etcd is unavailable. ${RESTING} What has failed before that: ${last.message}`,
-    { cause: last },
-  );
+  // gRPC leaves a note without a text at the end.
+  const told = last.message.replace(/ Resolution note: $/, "");
+  return new StoreUnavailableError(`etcd is unavailable. ${RESTING} What has failed before that: ${told}`, {
+    cause: last,
+  });
 }
 
 /** Whether an error is of this class of the etcd3 package, or of one below it. */

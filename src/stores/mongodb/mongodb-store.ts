@@ -5,7 +5,10 @@ import { MongodbDriver } from "./mongodb-driver.ts";
 
 /** Options of `mongodbStore`. */
 export interface MongodbStoreOptions extends CasStoreOptions {
-  /** The collection for the records, where a database is passed. It should hold nothing else. Default "holdfast". */
+  /**
+   * The collection for the records, where a database is passed. It should hold nothing else. 1 to 120 letters, digits, "_", "-" and
+   * ".", beginning with a letter or "_". Default "holdfast".
+   */
   readonly collection?: string;
   /** Whether to create the index by which old records are found. Default true. */
   readonly createIndex?: boolean;

@@ -11,7 +11,10 @@ import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
 
 /** Options of `migrateMysql`. */
 export interface MysqlMigrationOptions {
-  /** The table, or database and table with a dot between them. Default "holdfast_locks". */
+  /**
+   * The table, or database and table with a dot between them: letters, digits, "_", "$" and "-", at most 50 for the table. Default
+   * "holdfast_locks".
+   */
   readonly table?: string;
 }
 

@@ -13,7 +13,10 @@ import { DEFAULT_TABLE, tableNames } from "./table.ts";
 
 /** Options of `mysqlStore`. */
 export interface MysqlStoreOptions extends CasStoreOptions {
-  /** The table, or database and table with a dot between them. Default "holdfast_locks". */
+  /**
+   * The table, or database and table with a dot between them: letters, digits, "_", "$" and "-", at most 50 for the table. Default
+   * "holdfast_locks".
+   */
   readonly table?: string;
   /** Whether to make the table and the procedures at first use where they are missing. Default false. */
   readonly autoMigrate?: boolean;

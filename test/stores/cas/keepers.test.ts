@@ -1,5 +1,5 @@
 /** Lives that hang on keepers, on a clock that the test owns, between processes whose own clocks are hours apart. */
-import type { Clock, Store } from "holdfast";
+import { type Clock, HoldfastError, type Store } from "holdfast";
 import { type CasDriver, type CasStoreOptions, casStore } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, onTestFinished, test } from "vitest";
@@ -99,6 +99,26 @@ test("cas: a heartbeat asks for a sign of life, and writes nothing", async () =>
   }
   expect(database.versions).toBe(versions);
   expect(database.signs).toBe(5);
+});
+
+/** A database that keeps no promise of less than 1,001 ms. */
+function withoutShort(driver: KeptDriver): CasDriver {
+  const refusal = new HoldfastError("INVALID_ARGUMENT", "ttlMs must be at least 1001 here.");
+  const ready = (ttlMs: number) => (ttlMs <= 1_000 ? Promise.reject(refusal) : undefined);
+  return { ...driver, keepers: { ...driver.keepers, ready } };
+}
+
+test("cas: a ttl that no keeper will do for is refused, and the others of the call are renewed", async () => {
+  const { clock, process } = createScene();
+  const { store } = process(withoutShort);
+  const [short, other] = [attempt("a", "a", { ttlMs: 2_000 }), attempt("b", "b", { ttlMs: 2_000 })];
+  for (const request of [short, other]) await store.acquire(request);
+  await clock.advance(1_500);
+  expect(await store.renew([{ ...short, ttlMs: 500 }, other])).toMatchObject([
+    { state: "failed", error: { code: "INVALID_ARGUMENT" } },
+    { state: "held", expiresInMs: 2_000 },
+  ]);
+  await expect(store.renew([{ ...short, ttlMs: 500 }])).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
 });
 
 test("cas: no more is promised than is proven of the keeper", async () => {

@@ -128,6 +128,21 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     expect(left.sort()).toEqual(["held", "unreadable", "young"].map((name) => `${prefix}/r/${name}`));
     expect(await lease.release()).toBe(true);
   });
+
+  test("a store removes an idle record by itself, without anything being asked of it, and leaves what is held", async () => {
+    const prefix = "by itself";
+    const client = openClient();
+    const store = etcdStore(openClient(), { prefix, flightMs: 999, keepIdleMs: 1_000 });
+    ends.push(() => store.close());
+    const held = claimRequest("held", { key: "held", ttlMs: 60_000 });
+    const idle = claimRequest("idle", { key: "idle", ttlMs: 60_000 });
+    for (const request of [held, idle]) await store.acquire(request);
+    const records = () => client.getAll().prefix(`${prefix}/r/`).keys();
+    await store.release([idle]);
+    expect(await records()).toHaveLength(2);
+    await until("the idle one is removed", async () => (await records()).length === 1);
+    expect(await records()).toEqual([`${prefix}/r/held`]);
+  });
 });
 
 describe.skipIf(!canRunEtcd())("etcd: fences after a restart", { timeout: 30_000 }, () => {

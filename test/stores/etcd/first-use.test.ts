@@ -1,12 +1,14 @@
 /** What is told at creation and at first use, and that nothing is half-written then. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { Etcd3 } from "etcd3";
-import { createLocks, type ErrorCode, type HoldfastError } from "holdfast";
+import { createLocks, type ErrorCode, type HoldfastError, type Locks } from "holdfast";
 import { type EtcdClient, type EtcdStoreOptions, etcdStore } from "holdfast/etcd";
+import { remoteStore } from "holdfast/remote";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { startLockServer } from "../../server/lock-server.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { failure } from "../failure.ts";
 import { connect, locksAt } from "./participants.ts";
@@ -58,8 +60,7 @@ describe("etcd: what is given to it", () => {
       return told.at(-1)?.message.includes("keeps away") === true;
     });
     const { cause, message } = told.at(-1) as HoldfastError;
-    expect(message).toMatch(/127\.0\.0\.1:1\b/);
-    expect(message).toContain("ECONNREFUSED");
+    expect(message).toMatch(/ECONNREFUSED 127\.0\.0\.1:1\.$/);
     expect(cause).toBe(told.at(-2)?.cause);
   });
 
@@ -103,6 +104,40 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     expect(await keysBelow("short")).toEqual([]);
     expect(await locks.mutex("k", { ttlMs: 1_001 }).tryRun(() => 1)).toEqual({ ran: true, value: 1 });
   });
+
+  /** A client of a lock server in front of a store of its own. */
+  async function locksBehindServer(prefix: string): Promise<Locks> {
+    const client = connect(server.url);
+    const store = etcdStore(client, { prefix });
+    const lockServer = await startLockServer({ store });
+    const locks = createLocks(remoteStore(lockServer.url), { onWarning: () => {} });
+    onTestFinished(async () => {
+      await locks.close();
+      await lockServer.stop({ graceMs: 0 });
+      await store.close();
+      client.close();
+    });
+    return locks;
+  }
+
+  test.each([
+    ["the store", async (prefix: string) => locksAt(server.url, { prefix })],
+    ["a lock server", locksBehindServer],
+  ])(
+    "an extension below the shortest lease is refused at once through %s, and no lease suffers",
+    async (by, open) => {
+      const locks = await open(`short extension through ${by}`);
+      const lease = await locks.mutex("k", { ttlMs: 2_000, renew: false }).acquire();
+      const beside = await locks.mutex("beside", { ttlMs: 5_000 }).acquire();
+      const [{ expiresAtMs }, besideUntilMs] = [lease, beside.expiresAtMs];
+      // Asked for again and again, it would be an outage after 5 s, or lost before that.
+      const message = await failureOf(lease.extend(500), "INVALID_ARGUMENT");
+      expect(message).toContain("at least 1001");
+      expect(Math.abs(lease.expiresAtMs - expiresAtMs)).toBeLessThan(5);
+      await until("the other is renewed", async () => beside.expiresAtMs > besideUntilMs + 1_000);
+      expect(beside.held).toBe(true);
+    },
+  );
 
   test("a lease that is extended beyond its class hangs on a longer one", async () => {
     const locks = locksAt(server.url, { prefix: "longer" });
@@ -160,15 +195,8 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     await until("it is full", () => fill().catch(() => (full = true))).catch(() => {});
     expect(full).toBe(true);
     const locks = createLocks(etcdStore(client, { flightMs: 1_000 }), { requestTimeoutMs: 2_000 });
-    const { cause } = await locks
-      .mutex("k")
-      .tryAcquire()
-      .then(() => new Error("granted"))
-      .catch((error: HoldfastError) => error);
-    expect(cause).toMatchObject({
-      code: "STORE_UNAVAILABLE",
-      message: expect.stringContaining("defragment"),
-    });
+    const message = await failureOf(locks.mutex("k").tryAcquire(), "STORE_UNAVAILABLE");
+    expect(message).toContain("compact and defragment it");
     await locks.close();
   });
 

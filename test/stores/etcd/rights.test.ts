@@ -5,24 +5,13 @@ import { etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { demandLogin, user } from "./users.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: rights", () => {
   let server: EtcdMember;
   beforeAll(async () => {
     server = await startEtcd();
-    const admin = new Etcd3({ hosts: server.url });
-    const root = admin.user("root");
-    await root.create("root");
-    await admin.role("root").create();
-    await root.addRole("root");
-    const role = admin.role("locks");
-    await role.create();
-    await role.grant({ permission: "Readwrite", range: admin.range({ prefix: "holdfast/" }) });
-    const user = admin.user("holdfast");
-    await user.create("secret");
-    await user.addRole("locks");
-    await admin.auth.authEnable();
-    admin.close();
+    await demandLogin(server.url);
   }, 60_000);
   afterAll(() => server.stop());
 
@@ -41,8 +30,6 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
     });
     return locks;
   }
-
-  const user = { username: "holdfast", password: "secret" };
 
   test("a user with rights for the prefix can do all that there is to do", async () => {
     const [one, other] = [open(user), open(user)];

@@ -315,6 +315,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
           failure(locks.mutex("other").acquire()),
         ]);
         expect(asked.map(({ code }) => code)).toEqual(["STORE_UNAVAILABLE", "STORE_UNAVAILABLE"]);
+        for (const { message } of asked) expect(message).toContain("check that the servers are up");
       }
       expect(await locks.mutex("key", { onUnavailable: "skip" }).tryAcquire()).toBeNull();
       await server.restart();

@@ -239,6 +239,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
       const asked = locks.mutex("another").tryAcquire();
       await expect(asked).rejects.toMatchObject({
         code: "STORE_UNAVAILABLE",
+        message: expect.stringContaining("The pool has to reach the one that does."),
         cause: { cause: { errno: 1290 } },
       });
     } finally {
@@ -266,7 +267,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     try {
       await expect(ask(table)).rejects.toMatchObject({
         code: "STORE_UNAVAILABLE",
-        message: expect.stringContaining(by === "a store" ? "did not answer" : "read_only is on"),
+        message: expect.stringContaining("read_only is on"),
       });
     } finally {
       await database.admin("set global read_only = 0");

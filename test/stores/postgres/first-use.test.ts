@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { Store } from "holdfast";
+import { createLocks, type Store } from "holdfast";
 import {
   migratePostgres,
   type PostgresStoreOptions,
@@ -117,8 +117,12 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     await migratePostgres(admin, { table: "frozen" });
     const readOnly = { options: "-c default_transaction_read_only=on" };
     const store = open(poolOf(readOnly), { table: "frozen", autoMigrate: true });
-    const error = await failure(store.acquire(request));
-    expect([error.code, error.message]).toEqual(["STORE_UNAVAILABLE", expect.stringContaining("primary")]);
+    const locks = createLocks(store, { requestTimeoutMs: 500, closeStore: false });
+    for (const asked of [store.acquire(request), locks.mutex("k").tryAcquire()]) {
+      const error = await failure(asked);
+      expect([error.code, error.message]).toEqual(["STORE_UNAVAILABLE", expect.stringContaining("primary")]);
+    }
+    await locks.close();
     expect((await admin.query("select * from frozen")).rows).toEqual([]);
   });
 
