@@ -5,7 +5,7 @@ import { createPool as createCallbackPool } from "mysql2";
 import { createPool } from "mysql2/promise";
 import { Client, Pool } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { checkVersion } from "../../../src/stores/mysql/first-use.ts";
+import { checkVersion } from "../../../src/stores/mysql/version.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
