@@ -1,6 +1,7 @@
-/** A server that keeps a binary log, as one with replicas does: what it must wait for. */
+/** A server that keeps a binary log, as one with replicas does: what it must wait for, and what it takes to migrate there. */
 import { createLocks } from "holdfast";
-import { type MysqlStoreOptions, mysqlStore } from "holdfast/mysql";
+import { type MysqlStoreOptions, migrateMysql, mysqlStore } from "holdfast/mysql";
+import { createConnection } from "mysql2/promise";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { failure } from "../failure.ts";
@@ -55,5 +56,30 @@ describe.skipIf(!canRunMariadb())("mysql: a server with a binary log", () => {
       message: expect.stringContaining("binlog_format"),
     });
     expect(await database.admin("select 1 from holdfast_locks where lock_key = 'statement'")).toEqual([]);
+  });
+
+  /** Migrates as a new user with these rights on the database, and no others. */
+  async function migrateWith(rights: string, user: string, table: string): Promise<void> {
+    await database.admin(`create user ${user}@'127.0.0.1'`);
+    await database.admin(`grant ${rights} on holdfast.* to ${user}@'127.0.0.1'`);
+    const connection = await createConnection(database.server.url.replace("holdfast@", `${user}@`));
+    onTestFinished(() => connection.end());
+    for (const _ of ["first", "again"]) await migrateMysql(connection, { table });
+  }
+
+  test("is migrated by a user with the documented rights, as often as one likes, and by another", async () => {
+    await migrateWith("create, create routine", "migrator", "granted");
+    await migrateWith("create, create routine", "successor", "granted");
+    await use("migrated", { table: "granted" });
+  });
+
+  test.each([
+    ["table", "create routine"],
+    ["routine", "create"],
+  ])("is not migrated by one who may make no %s, who is told of the rights", async (lacks, rights) => {
+    expect(await failure(migrateWith(rights, `no_${lacks}`, `denied_${lacks}`))).toMatchObject({
+      code: "UNAUTHORIZED",
+      message: expect.stringContaining("docs/stores/mysql.md"),
+    });
   });
 });
