@@ -41,14 +41,18 @@ export function sharedOptions({ random }: World, flightMs: number, clockDrift: n
   } satisfies CasStoreOptions;
 }
 
-/** Keeps all that it has to keep when it is restarted, but may come back with a clock that is behind. */
-export function casBackend(world: World, server: Machine, drift: number): CasBackend {
+/**
+ * Keeps all that it has to keep when it is restarted, but may come back with a clock that is behind. Whether its driver has an order of keys
+ * is told, as drawing it would change what all seeds play.
+ */
+export function casBackend(world: World, server: Machine, drift: number, isOrdered: boolean): CasBackend {
   const { random } = world;
   let stepMs = 0;
   const nowMs = () => server.clock.wallMs() + stepMs;
   const database = new MapDatabase(nowMs);
   const unflushed = new Unflushed(database);
-  const near = unflushed.over(mapDriver(database));
+  const order = isOrdered ? { compareKeys: backwards } : {};
+  const near: CasDriver = { ...unflushed.over(mapDriver(database)), ...order };
   const pushes = random.chance(0.5);
   const flightMs = random.pick([60, 200, 1_000]);
   const options = sharedOptions(world, flightMs, drift);
@@ -56,7 +60,7 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
     casStore(driver, { ...options, clock: machine.clock });
 
   return {
-    name: `cas (${pushes ? "pushes" : "polls"}, flights of ${flightMs} ms)`,
+    name: `cas (${pushes ? "pushes" : "polls"}, flights of ${flightMs} ms${isOrdered ? ", in order" : ""})`,
     store: open(near, server),
     storeOf: (client) => open(distantDriver(world, client, server, near, pushes), client),
     onGrant: () => () => {},
@@ -68,6 +72,9 @@ export function casBackend(world: World, server: Machine, drift: number): CasBac
     },
   };
 }
+
+/** Not the order in which keys are likely to be asked for. */
+const backwards = (a: string, b: string) => (a < b ? 1 : -1);
 
 const statuses = new WeakMap<object, KeyStatus>();
 
@@ -116,6 +123,7 @@ function distantDriver(
     name: "simulated",
     durability: near.durability,
     checksTime: near.checksTime,
+    ...(near.compareKeys === undefined ? {} : { compareKeys: near.compareKeys }),
     read: (keys) =>
       call(
         () => `read ${keys.join(" ")}`,

@@ -13,12 +13,13 @@ import { type Engine, until } from "../engines/engine.ts";
 import { cutReplyTo, cutRequest, type NetworkProxy, startProxy } from "../engines/proxy.ts";
 import { type Participant, Workers } from "./workers.ts";
 import type { HolderMessage } from "./writing-holder.ts";
+import { testWrongClocks } from "./wrong-clocks.ts";
 
 /** A store, and what is peculiar to it. */
 export interface StoreUnderFaults {
   /** Opens it with a connection of its own, as another process would: to the server, or to a port that stands before it. */
   connect(options?: { readonly port?: number; readonly clock?: Clock }): Participant;
-  /** The program that calls `writeWhileHeld`, and what tells it where the store is. */
+  /** The program that calls `writeWhileHeld`, for a server `playPart`, and what tells it where the store is. */
   readonly holder: { readonly program: URL; target(): string };
   /** How long after its last heartbeat a claim of `ttlMs` may still stand. Default: as long as its ttl. */
   readonly endsAfterMs?: number;
@@ -131,6 +132,7 @@ export function serverFaults(subject: ServerUnderFaults): void {
   });
 
   processFaults(subject);
+  testWrongClocks(subject);
 }
 
 /** For any store: what becomes of its processes and of their clocks. */

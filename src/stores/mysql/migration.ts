@@ -4,10 +4,11 @@
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
 import { checkOptionNames, HoldfastError } from "../../core/index.ts";
-import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
+import { checkClient, type MysqlClient, type Row, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
 import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
+import { checkVersion } from "./version.ts";
 
 /** Options of `migrateMysql`. */
 export interface MysqlMigrationOptions {
@@ -33,10 +34,15 @@ export async function migrateMysql(client: MysqlClient, options: MysqlMigrationO
   await migrate(sender(checkClient(client), PATIENCE_MS), names);
 }
 
-/** A user with all rights could write to a replica, too, which would go its own way from then on. */
+/**
+ * A server that is too old would make the table and may fail at the procedures, so it is told apart before anything is made. A
+ * user with all rights could write to a replica, too, which would go its own way from then on.
+ */
 export async function migrate(send: Send, names: TableNames): Promise<void> {
-  const [rows] = await send(`select ${IS_READ_ONLY}`);
-  if (Number(rows?.[0]?.[0]) !== 0) throw readOnlyError();
+  const [rows = []] = await send(`select version(), ${IS_READ_ONLY}`);
+  const [version, isReadOnly] = rows[0] as Row;
+  checkVersion(String(version));
+  if (Number(isReadOnly) !== 0) throw readOnlyError();
   await send(createTable(names));
   for (const procedure of [createSwap(names), createSweep(names)]) await unlessThere(send(procedure));
 }

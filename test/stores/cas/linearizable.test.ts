@@ -11,41 +11,21 @@ import { type CasDriver, casStore, type SwapBatch } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
 import { MapDatabase, mapDriver } from "../../../examples/driver/map-driver.ts";
-import {
-  type Operation,
-  rawOperationArbitrary,
-  resolveOperation,
-  type Scene,
-  sceneArbitrary,
-} from "../../core/record-histories.ts";
+import { type Operation, resolveOperation } from "../../core/record-histories.ts";
 import { type Moment, RecordModel } from "../../core/record-model.ts";
+import { type History, historyArbitrary } from "./burst-histories.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
-import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary } from "./journeys.ts";
+import type { Fate } from "./journeys.ts";
 
 const RUNS = 1_000;
+const CROWDED_RUNS = 60;
 const FLIGHT_MS = 1_000;
 const KEYS = ["k", "l"];
+/** Of which a burst takes enough for two flights, where the driver works in halves. */
+const MANY_KEYS = Array.from({ length: 64 }, (_, nth) => `k${nth}`);
 const PROCESSES = 3;
 /** How often an operation is asked for again. */
 const RETRIES = 3;
-
-/** An operation, who asks for it, and when. */
-const stepArbitrary = fc.record({
-  raw: rawOperationArbitrary,
-  process: fc.nat(PROCESSES - 1),
-  key: fc.nat(KEYS.length - 1),
-  afterMs: afterMsArbitrary,
-});
-
-// Small values are not favoured here: crowds need many steps.
-const historyArbitrary = fc.noBias(
-  fc.tuple(
-    sceneArbitrary,
-    fc.array(stepArbitrary, { maxLength: 80, size: "max" }),
-    delaysArbitrary,
-    fatesArbitrary,
-  ),
-);
 
 /** One confirmed look at a key: a swap, or a comparison that found it unchanged. */
 interface Confirmed {
@@ -81,13 +61,15 @@ class World {
   readonly #latest = new Map<string, Confirmed | undefined>();
   readonly #delays: readonly number[];
   readonly #fates: readonly Fate[];
+  readonly #kind: History["driver"];
   #delay = 0;
   #fate = 0;
   #order = 0;
 
-  constructor(scene: Scene, delays: readonly number[], fates: readonly Fate[]) {
+  constructor({ scene, delays, fates, driver }: History) {
     this.#delays = delays;
     this.#fates = fates;
+    this.#kind = driver;
     this.stores = Array.from({ length: PROCESSES }, (_, process) =>
       casStore(this.#driver(process), {
         clock: this.clock,
@@ -108,8 +90,11 @@ class World {
 
   #driver(process: number): CasDriver {
     const near = mapDriver(this.database);
+    const { compareKeys } = this.#kind;
+    let many = { atMs: Number.NaN, changes: 0 };
     const noting: CasDriver = {
       ...near,
+      ...this.#kind,
       swap: async (batch) => {
         const order = this.#order++;
         const reply = await near.swap(batch);
@@ -125,7 +110,15 @@ class World {
       },
     };
     const journey = (_: Request, batch: SwapBatch | undefined): Journey => {
-      for (const { key } of batch?.changes ?? []) this.#latest.delete(`${process} ${key}`);
+      const keys = batch?.changes.map(({ key }) => key) ?? [];
+      for (const key of keys) this.#latest.delete(`${process} ${key}`);
+      if (compareKeys !== undefined && keys.length > 1) {
+        assert.deepEqual(keys, keys.toSorted(compareKeys));
+        count("in order");
+      }
+      const atMs = this.clock.monotonicMs();
+      if (keys.length >= 8 && many.changes >= 8 && many.atMs === atMs) count("two halves");
+      if (batch !== undefined) many = { atMs, changes: keys.length };
       const [thereMs, backMs] = [this.#nextDelay(), this.#nextDelay()];
       const fate = batch === undefined ? "pass" : this.#nextFate();
       if (fate === "pass") return { thereMs, backMs };
@@ -201,22 +194,21 @@ function momentOf({ earliestMs, latestMs }: SwapBatch): Moment {
   return { nowMs, expiredMs: earliestMs, stamp: BigInt(nowMs) * 1_000n };
 }
 
-async function play(
-  history: typeof historyArbitrary extends fc.Arbitrary<infer H> ? H : never,
-): Promise<void> {
-  const [scene, steps, delays, fates] = history;
-  const world = new World(scene, delays, fates);
+async function play(history: History): Promise<void> {
+  const { scene, keys, bursts } = history;
+  const world = new World(history);
   const answers: Promise<void>[] = [];
-  for (const { raw, process, key: index, afterMs } of steps) {
+  for (const { raws, process, key: first, afterMs } of bursts) {
     await world.clock.advance(afterMs);
-    const key = KEYS[index] as string;
-    const operation = resolveOperation(raw, scene, key);
-    if (operation.does === "describe") continue;
-    answers.push(world.ask(process, key, operation));
+    for (const [nth, raw] of raws.entries()) {
+      const key = keys[(first + nth) % keys.length] as string;
+      const operation = resolveOperation(raw, scene, key);
+      if (operation.does !== "describe") answers.push(world.ask(process, key, operation));
+    }
   }
   await world.clock.advance(30_000);
   await Promise.all(answers);
-  for (const key of KEYS) judge(world.played.filter((played) => played.key === key));
+  for (const key of keys) judge(world.played.filter((played) => played.key === key));
   await world.close();
 }
 
@@ -268,16 +260,48 @@ function askModel(
   }
 }
 
+const answers = [
+  ...["swapped", "same", "conflict"],
+  ...["acquire held", "acquire waiting", "acquire refused", "renew held", "renew waiting", "renew gone"],
+  ...["release true", "release false"],
+  ...["request lost", "reply lost", "outage", "made without an answer"],
+];
+
+/** Plays histories, and sees that they meet what they are to be played for. */
+async function playAll(
+  histories: fc.Arbitrary<History>,
+  numRuns: number,
+  meets: readonly string[],
+): Promise<void> {
+  seen.clear();
+  await fc.assert(fc.asyncProperty(histories, play), { numRuns });
+  for (const what of meets) expect.soft(seen.get(what), what).toBeGreaterThan(numRuns / 8);
+}
+
 test("cas: every answer is what the plain rules say in the order of the swaps", {
   timeout: 120_000,
 }, async () => {
-  await fc.assert(fc.asyncProperty(historyArbitrary, play), { numRuns: RUNS });
-  for (const what of [
-    ...["swapped", "same", "conflict"],
-    ...["acquire held", "acquire waiting", "acquire refused", "renew held", "renew waiting", "renew gone"],
-    ...["release true", "release false"],
-    ...["request lost", "reply lost", "outage", "made without an answer"],
-  ]) {
-    expect.soft(seen.get(what), what).toBeGreaterThan(RUNS / 8);
-  }
+  const burst = { minLength: 1, maxLength: 2 };
+  const histories = historyArbitrary({
+    processes: PROCESSES,
+    keys: KEYS,
+    burst,
+    maxBursts: 60,
+    worksInHalves: false,
+  });
+  await playAll(histories, RUNS, [...answers, "in order"]);
+});
+
+test("cas: so it is where many keys are asked for at once, and fly in halves", {
+  timeout: 120_000,
+}, async () => {
+  const burst = { minLength: 40, maxLength: 64 };
+  const histories = historyArbitrary({
+    processes: PROCESSES,
+    keys: MANY_KEYS,
+    burst,
+    maxBursts: 24,
+    worksInHalves: true,
+  });
+  await playAll(histories, CROWDED_RUNS, [...answers, "in order", "two halves"]);
 });

@@ -16,6 +16,7 @@ import type { HolderMessage } from "../writing-holder.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { holderOf } from "./holder-of.ts";
 import { killRounds } from "./kill-rounds.ts";
+import { loneRounds } from "./lone-rounds.ts";
 import { skipped } from "./mounts.ts";
 
 function start(
@@ -37,6 +38,13 @@ describe("file: faults", { timeout: 90_000 }, () => {
     expect(report.kills).toBeGreaterThanOrEqual(10);
     expect(report.heldWhenKilled).toBeGreaterThanOrEqual(3);
     expect(report.grants).toBeGreaterThan(report.kills);
+  });
+
+  test("a folder whose processes were all killed has what was held, and nothing that was given back", async () => {
+    const report = await loneRounds({ folder: testFolder(), kills: 8, held: 3 });
+    expect(report.faults).toEqual([]);
+    expect(report.kills).toBeGreaterThanOrEqual(8);
+    expect(report.heldWhenKilled).toBeGreaterThanOrEqual(3);
   });
 });
 

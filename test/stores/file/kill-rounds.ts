@@ -3,17 +3,15 @@
  * files open again, somebody is always served, a lock that was held stays held, nobody is granted a lock before the lease of
  * whoever was killed has ended, and fences only grow.
  */
-import { type ChildProcess, execFile, fork } from "node:child_process";
-import { once } from "node:events";
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { isDeepStrictEqual, promisify } from "node:util";
+import { isDeepStrictEqual } from "node:util";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
-import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { until } from "../../engines/engine.ts";
-import { root } from "../../source-tree.ts";
+import { grantsIn, heldBy, judge, monotonicMs } from "./grant-log.ts";
+import { compileLocker, end, recordsIn } from "./lockers.ts";
 import { checkPages } from "./page-check.ts";
 import { livePath } from "./raw-files.ts";
 
@@ -52,9 +50,11 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   const children = new Set<ChildProcess>();
   const ready = new Set<ChildProcess>();
   const start = () => {
-    const child = fork(program, [data, log, String(TTL_MS), ...KEYS], { execArgv: [] });
+    const child = fork(program, [data, log, String(TTL_MS), "busy", ...KEYS], { execArgv: [] });
     children.add(child);
-    child.once("message", () => ready.add(child));
+    child.on("message", (word) => {
+      if (word === "ready") ready.add(child);
+    });
     child.once("exit", (code, signal) => {
       children.delete(child);
       ready.delete(child);
@@ -108,97 +108,9 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   return { kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
 }
 
-/** All records, after something else has been done while the folder was open. */
-async function recordsIn(data: string, before = async () => {}): Promise<unknown> {
-  const driver = fileDriver(data);
-  try {
-    await driver.read([]);
-    await before();
-    return (await driver.list("", undefined, 100_000)).records;
-  } finally {
-    await driver.close?.();
-  }
-}
-
-/** Compiles the program once: tsx would cost every process a second of the processor, and processes are what is counted here. */
-async function compileLocker(folder: string): Promise<string> {
-  const source = join("test", "stores", "file", "locker-process.ts");
-  // Nobody imports what runs in the thread.
-  const thread = join("src", "stores", "file", "disk-thread.js");
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
-  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
-  const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
-  const settings = ["--ignoreConfig", "--noCheck", "--module", "nodenext", "--target", "es2023", "--allowJs"];
-  const places = ["--rewriteRelativeImportExtensions", "--rootDir", root, "--outDir", folder];
-  const args = [compiler, ...settings, ...places, join(root, source), join(root, thread)];
-  await promisify(execFile)(process.execPath, args);
-  return join(folder, source.replace(/\.ts$/, ".js"));
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  const ended = once(child, "exit");
-  child.kill("SIGKILL");
-  await ended;
-}
-
 function shuffled<T>(all: readonly T[]): T[] {
   return all
     .map((each) => ({ each, place: Math.random() }))
     .sort((a, b) => a.place - b.place)
     .map(({ each }) => each);
-}
-
-const monotonicMs = () => Number(process.hrtime.bigint()) / 1e6;
-
-interface Grant {
-  readonly key: string;
-  readonly fence: bigint;
-  readonly atMs: number;
-  readonly untilMs: number;
-  readonly pid: number;
-  ended: boolean;
-}
-
-function grantsIn(log: string): Grant[] {
-  const grants = new Map<string, Grant>();
-  // The last line may be unfinished.
-  const lines = existsSync(log) ? readFileSync(log, "utf8").split("\n").slice(0, -1) : [];
-  for (const line of lines) {
-    const [word, key = "", fence = "", atMs, untilMs, pid] = line.split(" ");
-    const name = `${key} ${fence}`;
-    if (word === "end") {
-      const grant = grants.get(name);
-      if (grant !== undefined) grant.ended = true;
-      continue;
-    }
-    const times = { atMs: Number(atMs), untilMs: Number(untilMs) };
-    grants.set(name, { key, fence: BigInt(fence), ...times, pid: Number(pid), ended: false });
-  }
-  return [...grants.values()];
-}
-
-/** How many leases processes had that were killed then. */
-function heldBy(killedMs: ReadonlyMap<number, number>, grants: readonly Grant[]): number {
-  const isHeld = ({ pid, atMs, untilMs, ended }: Grant) => {
-    const killed = killedMs.get(pid);
-    return !ended && killed !== undefined && atMs <= killed && killed < untilMs;
-  };
-  return grants.filter(isHeld).length;
-}
-
-/** What is wrong with the grants of one key, in the order in which they were written down. */
-function judge(grants: readonly Grant[]): string[] {
-  const found: string[] = [];
-  for (const [index, grant] of grants.entries()) {
-    const before = grants[index - 1];
-    if (before === undefined) continue;
-    const { key, fence } = grant;
-    if (fence <= before.fence) found.push(`${key}: fence ${fence} came after ${before.fence}`);
-    if (!before.ended && grant.atMs < before.untilMs) {
-      const earlyMs = before.untilMs - grant.atMs;
-      found.push(`${key}: fence ${fence} was granted ${earlyMs} ms before ${before.fence} had ended`);
-    }
-  }
-  return found;
 }

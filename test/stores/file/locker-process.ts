@@ -1,7 +1,7 @@
 /**
  * A process that locks and writes until it is killed, at any moment. What it was granted it appends to a log, which is how the
  * test knows afterwards: `grant` with the key, the fence and until when the lease lasts, on the clock that all processes of the
- * machine share, and `end` just before it gives the lease back.
+ * machine share, `end` just before it gives the lease back, and `freed` when that is confirmed.
  *
  * It is compiled before it runs, and so imports no package by a name that only the tests know.
  */
@@ -10,8 +10,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks } from "../../../src/index.ts";
 import { fileStore } from "../../../src/stores/file/index.ts";
 
-const [folder = "", log = "", ttl = "", ...keys] = process.argv.slice(2);
+const [folder = "", log = "", ttl = "", pace = "", ...keys] = process.argv.slice(2);
 const ttlMs = Number(ttl);
+process.send?.("opening");
 const locks = createLocks(fileStore(folder), { onWarning: () => {} });
 
 const monotonicMs = () => Number(process.hrtime.bigint()) / 1e6;
@@ -26,7 +27,9 @@ async function takeTurns(key: string): Promise<void> {
       // About as long as it takes to get the lock, so that a kill often finds it held.
       await sleep(Math.random() * 60);
       if (lease.held) appendFileSync(log, `end ${key} ${lease.fence}\n`);
-      await lease.release();
+      if (await lease.release()) appendFileSync(log, `freed ${key} ${lease.fence}\n`);
+      // So that a kill often finds the release to be the last that was written, before the disk was waited for.
+      if (pace === "quiet") await sleep(Math.random() * 150);
     } catch {
       await sleep(10);
     }
@@ -57,5 +60,5 @@ async function becomeReady(): Promise<void> {
 }
 
 for (const key of keys) void takeTurns(key);
-for (let each = 0; each < 4; each++) void makeNoise();
+if (pace === "busy") for (let each = 0; each < 4; each++) void makeNoise();
 await becomeReady();

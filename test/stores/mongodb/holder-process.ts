@@ -1,10 +1,10 @@
 /** A process that holds a lock and writes as long as it holds it. `faults.test.ts` stops it for longer than the ttl. */
 import { mongodbStore } from "holdfast/mongodb";
 import { MongoClient } from "mongodb6";
-import { writeWhileHeld } from "../writing-holder.ts";
+import { playPart } from "../parts.ts";
 
-const [url = "", ttlMs] = process.argv.slice(2);
+const [url = "", ttlMs, part] = process.argv.slice(2);
 const client = new MongoClient(url);
-await writeWhileHeld(mongodbStore(client.db("faults")), Number(ttlMs));
+await playPart(part, mongodbStore(client.db("faults")), Number(ttlMs));
 await client.close();
 process.disconnect?.();

@@ -70,8 +70,8 @@ export interface CountedPool extends MysqlPool {
   readonly sent: string[];
 }
 
-/** Passes statements on to a pool and keeps them. */
-export function counted(pool: Pool): CountedPool {
+/** Passes statements on to a pool and keeps them, with something in place of what they say where that is asked for. */
+export function counted(pool: Pool, put: (sql: string) => string = (sql) => sql): CountedPool {
   const sent: string[] = [];
   return {
     sent,
@@ -80,7 +80,7 @@ export function counted(pool: Pool): CountedPool {
       return {
         query(query: MysqlQuery) {
           sent.push(query.sql);
-          return connection.query(query) as Promise<[unknown, unknown]>;
+          return connection.query({ ...query, sql: put(query.sql) }) as Promise<[unknown, unknown]>;
         },
         release: () => connection.release(),
         destroy: () => connection.destroy(),

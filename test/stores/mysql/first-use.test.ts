@@ -5,13 +5,13 @@ import { createPool as createCallbackPool } from "mysql2";
 import { createPool } from "mysql2/promise";
 import { Client, Pool } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { checkVersion } from "../../../src/stores/mysql/first-use.ts";
+import { checkVersion } from "../../../src/stores/mysql/version.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { failure } from "../failure.ts";
 import { testTables } from "../sql-tables.ts";
-import { useDatabase } from "./database.ts";
+import { counted, useDatabase } from "./database.ts";
 
 /** Asks a store for something. */
 async function use(store: Store, key = "k"): Promise<void> {
@@ -144,6 +144,30 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
       ].map((grant) => `grant ${grant} to ${name}@'127.0.0.1'`),
     ],
   });
+
+  test.each([
+    ["8.0.32", "a store", /^The server is MySQL 8\.0\.32, .* MySQL 8\.0\.33 or newer\. Upgrade/],
+    ["5.7.44-log", "a migration", /^The server is MySQL 5\.7\.44-log, .* 8\.0\.33 or newer\. Upgrade/],
+    [
+      "10.5.28-MariaDB",
+      "a store",
+      /^The server is MariaDB 10\.5\.28-MariaDB, .* 10\.6\.0 or newer\. Upgrade/,
+    ],
+    ["10.5.28-MariaDB", "a migration", /^The server is MariaDB .* MariaDB 10\.6\.0 or newer\. Upgrade/],
+  ])(
+    "a server of version %s is refused by %s that would make the table, and nothing is made",
+    async (version, by, message) => {
+      const pool = counted(database.pool(), (sql) => sql.replace("version()", `'${version}'`));
+      const store = database.store(pool, { table: "outdated", autoMigrate: true });
+      const told = await failure(
+        by === "a store" ? store.acquire(claimRequest("id")) : migrateMysql(pool, { table: "outdated" }),
+      );
+      expect(told).toMatchObject({ code: "UNSUPPORTED", message: expect.stringMatching(message) });
+      expect(pool.sent).toHaveLength(1);
+      expect(pool.sent[0]).toMatch(/^select/);
+      expect(await database.admin("show tables like 'outdated'")).toEqual([]);
+    },
+  );
 
   test("a connection without a database is told to name one", async () => {
     const pool = database.pool({ uri: database.server.url.replace(/\/holdfast$/, "") });
