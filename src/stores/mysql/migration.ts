@@ -4,7 +4,7 @@
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
 import { checkOptionNames, HoldfastError } from "../../core/index.ts";
-import { checkClient, type MysqlClient, type Row, type Send, sender } from "./client.ts";
+import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
 import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
@@ -40,7 +40,7 @@ export async function migrateMysql(client: MysqlClient, options: MysqlMigrationO
  */
 export async function migrate(send: Send, names: TableNames): Promise<void> {
   const [rows = []] = await send(`select version(), ${IS_READ_ONLY}`);
-  const [version, isReadOnly] = rows[0] as Row;
+  const [version, isReadOnly] = rows[0] ?? [];
   checkVersion(String(version));
   if (Number(isReadOnly) !== 0) throw readOnlyError();
   await send(createTable(names));
