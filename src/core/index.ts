@@ -1,4 +1,5 @@
 export * from "./clock.ts";
+export { commonFailure } from "./common-failure.ts";
 export type {
   Election,
   ElectionOptions,
@@ -38,8 +39,7 @@ export {
 } from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
 export { IdIndex } from "./id-index.ts";
-export { Lease, type ReleaseOptions } from "./lease.ts";
-export type { LeaseState } from "./live-claim.ts";
+export { Lease, type LeaseState, type ReleaseOptions } from "./lease.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";
 export { LeaseGroup, type LockGroup } from "./lock-group.ts";
 export { type CloseOptions, createLocks, type ListOptions, type Locks } from "./locks.ts";

@@ -49,11 +49,10 @@ export class GuardedStore {
   /** One that asks for too long must not cost the others of the call their leases. */
   async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
     const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
-    const refusal = refusals.find((error) => error !== undefined);
-    if (refusal === undefined) return this.#renew(refs, client);
     const permitted = refs.filter((_, index) => refusals[index] === undefined);
-    if (permitted.length === 0) throw refusal;
-    const answers = await this.#renew(permitted, client);
+    if (permitted.length === refs.length) return this.#renew(refs, client);
+    if (refs.length === 1) throw refusals[0];
+    const answers = permitted.length === 0 ? [] : await this.#renew(permitted, client);
     let next = 0;
     return refusals.map((error) =>
       error === undefined ? (answers[next++] as RenewAnswer) : { state: "failed", error },

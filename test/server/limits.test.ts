@@ -97,6 +97,17 @@ describe("claims", () => {
       expect.objectContaining({ state: "held" }),
       { state: "gone" },
     ]);
+    // Each is told what it asked for itself.
+    const tooLong = { state: "failed", error: expect.objectContaining({ code: "INVALID_ARGUMENT" }) };
+    const answers = await store.renew([
+      { ...first!, ttlMs: 10_001 },
+      { ...second!, ttlMs: 10_002 },
+    ]);
+    expect(answers).toEqual([tooLong, tooLong]);
+    expect(answers.map((answer) => answer.state === "failed" && String(answer.error))).toEqual([
+      expect.stringContaining("not 10001"),
+      expect.stringContaining("not 10002"),
+    ]);
   });
 });
 

@@ -10,6 +10,7 @@ import {
   checkRenewRef,
   checkRequest,
   closedStore,
+  commonFailure,
   type Durability,
   decodeRecord,
   describe,
@@ -177,10 +178,10 @@ class CasStore implements Store {
         return ready === undefined ? ask() : ready.then(ask);
       }),
     );
-    const failure = settled.find((each) => each.status === "rejected");
+    const failure = commonFailure(settled);
     // One record that is damaged, one ttl that is too short, or one flight of several that was lost, must not cost the leases
     // of all others.
-    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    if (failure !== undefined) throw failure;
     return settled.map((each) =>
       each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
     );

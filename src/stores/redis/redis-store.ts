@@ -11,6 +11,7 @@ import {
   checkRenewRef,
   checkRequest,
   closedStore,
+  commonFailure,
   type GrantListener,
   invalid,
   type KeyStatus,
@@ -127,9 +128,9 @@ class RedisStore implements QuorumMember {
     const settled = await Promise.allSettled(
       refs.map((ref) => this.#ask(new Operation(RENEW, ref, ref.ttlMs?.toString(), renewAnswer))),
     );
-    const failure = settled.find((each) => each.status === "rejected");
+    const failure = commonFailure(settled);
     // One lock that is damaged, or one server of a cluster that is down, must not cost the leases of all others.
-    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    if (failure !== undefined) throw failure;
     return settled.map((each) =>
       each.status === "rejected" ? { state: "failed", error: each.reason } : each.value,
     );

@@ -11,6 +11,7 @@ import {
   checkRenewRef,
   checkRequest,
   closedStore,
+  commonFailure,
   DEFAULT_CLOCK_DRIFT,
   type Durability,
   type GrantListener,
@@ -163,8 +164,8 @@ class QuorumStore implements Store {
         return this.#judgeRenewal(hearing);
       }),
     );
-    const failed = verdicts.find((verdict) => verdict.status === "rejected");
-    if (failed !== undefined && verdicts.every(({ status }) => status === "rejected")) throw failed.reason;
+    const failure = commonFailure(verdicts);
+    if (failure !== undefined) throw failure;
     return verdicts.map((verdict) =>
       verdict.status === "fulfilled" ? verdict.value : { state: "failed", error: verdict.reason },
     );

@@ -14,6 +14,7 @@ import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
+  commonFailure,
   type GrantRef,
   HoldfastError,
   type LookPage,
@@ -154,8 +155,8 @@ export class Link implements AnswerListener {
     const parts = this.#outbox.partsOf(refs);
     if (parts.length === 1) return this.#renewPart(refs);
     const settled = await Promise.allSettled(parts.map((part) => this.#renewPart(part)));
-    const failure = settled.find((each) => each.status === "rejected");
-    if (failure !== undefined && settled.every((each) => each.status === "rejected")) throw failure.reason;
+    const failure = commonFailure(settled);
+    if (failure !== undefined) throw failure;
     return settled.flatMap((each, index): readonly RenewAnswer[] =>
       each.status === "fulfilled"
         ? each.value

@@ -155,6 +155,37 @@ test("cas: a heartbeat that fails for one key is answered for the others", async
   await expect(a.store.renew(requests.slice(1))).rejects.toMatchObject({ code: "STORE_FAILURE" });
 });
 
+test("cas: what fails for different reasons in one heartbeat is told each its own", async () => {
+  const scene = createScene();
+  let isDown = false;
+  const outage = new StoreUnavailableError("the other half is away");
+  const a = scene.process({
+    wrap: (driver) => ({
+      ...driver,
+      async swap(batch) {
+        const reply = await driver.swap(batch);
+        const results = reply.results.map((result, index) =>
+          isDown && batch.changes[index]?.key === "away"
+            ? { state: "failed" as const, error: outage }
+            : result,
+        );
+        return { ...reply, results };
+      },
+    }),
+  });
+  const requests = [attempt("damaged", "a"), attempt("away", "a")];
+  for (const request of requests) await a.store.acquire(request);
+  const damaged = { version: ++scene.database.versions, text: "{", idle: false, keepUntilMs: 1e15 };
+  scene.database.rows.set("damaged", damaged);
+  isDown = true;
+  const failed = [
+    { state: "failed", error: { code: "STORE_FAILURE", key: "damaged" } },
+    { state: "failed", error: { code: "STORE_UNAVAILABLE" } },
+  ];
+  expect(await a.store.renew(requests)).toMatchObject(failed);
+  expect(await a.store.renew(requests.toReversed())).toMatchObject(failed.toReversed());
+});
+
 test("cas: one change that the database refuses fails alone", async () => {
   const scene = createScene();
   const a = scene.process({
