@@ -12,15 +12,27 @@ interface Extension extends Deferred<void> {
 /** The calls of `extend` on one lease that wait for a heartbeat to prove what they asked for. */
 export class Extensions {
   #open: Extension[] = [];
+  #wasRefused = false;
 
   /** Whether there are none. */
   get none(): boolean {
     return this.#open.length === 0;
   }
 
-  /** The longest ttl that is asked for; 0 when none is. */
-  get ttlMs(): number {
+  /**
+   * What the next heartbeat asks for: the longest ttl, or 0 when none is asked for. A lease that renews itself asks for its own after a refusal:
+   * an application that went on asking for what is refused would else keep it from ever being renewed.
+   */
+  nextTtlMs(renews: boolean): number {
+    const ownFirst = this.#wasRefused && renews;
+    this.#wasRefused = false;
+    if (ownFirst) return 0;
     return this.#open.reduce((longest, extension) => Math.max(longest, extension.ttlMs), 0);
+  }
+
+  /** Whether one was asked for by then. What was asked for later has sent a heartbeat of its own. */
+  anyAskedBy(sentMs: number): boolean {
+    return this.#open.some(({ askedMs }) => askedMs <= sentMs);
   }
 
   /** When the first of them gives up. */
@@ -59,6 +71,7 @@ export class Extensions {
       (open) => open.askedMs <= sentMs && leastMs <= open.ttlMs && open.ttlMs <= ttlMs,
     );
     for (const extension of refused) extension.reject(error);
+    this.#wasRefused = leastMs > 0;
     return refused.length > 0;
   }
 

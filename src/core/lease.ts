@@ -1,11 +1,23 @@
-import { HoldfastError } from "./errors.ts";
-import type { LeaseState, LiveClaim } from "./live-claim.ts";
+import { HoldfastError, type LossReason } from "./errors.ts";
+import type { LiveClaim } from "./live-claim.ts";
 import { checkBoolean, checkTtl } from "./validation.ts";
 
 /** Options of `lease.release`. */
 export interface ReleaseOptions {
   /** Throw `NOT_HELD` or `LEASE_LOST` instead of returning false when the lease was over already. Default false. */
   readonly mustHold?: boolean;
+}
+
+/** The state of a lease at one moment, as `lease.watch` tells it. */
+export interface LeaseState {
+  readonly id: string;
+  readonly fence: bigint;
+  /** Until when the lease is proven, on this machine's wall clock. */
+  readonly expiresAtMs: number;
+  readonly held: boolean;
+  /** Why the lease is lost, if it is. With `reacquire` it may be held again later, with another id and fence. */
+  readonly lost: LossReason | undefined;
+  readonly released: boolean;
 }
 
 /**

@@ -30,7 +30,7 @@ import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } f
 import type { CancelReason, EventClaim } from "./events.ts";
 import { Extensions } from "./extensions.ts";
 import type { Heartbeat } from "./heartbeat.ts";
-import { Lease } from "./lease.ts";
+import { Lease, type LeaseState } from "./lease.ts";
 import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
@@ -50,18 +50,6 @@ type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
 
 /** What a try comes to: a lease, or none because somebody else has it. */
 export type Verdict = Lease | "contended";
-
-/** The state of a lease at one moment, as `lease.watch` tells it. */
-export interface LeaseState {
-  readonly id: string;
-  readonly fence: bigint;
-  /** Until when the lease is proven, on this machine's wall clock. */
-  readonly expiresAtMs: number;
-  readonly held: boolean;
-  /** Why the lease is lost, if it is. With `reacquire` it may be held again later, with another id and fence. */
-  readonly lost: LossReason | undefined;
-  readonly released: boolean;
-}
 
 /** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
 const STORE_TICK_MS = 1;
@@ -354,7 +342,7 @@ export class LiveClaim {
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
     if (typeof this.#lease === "object") this.#watchLease(this.#lease);
-    const extendMs = this.#extensions?.ttlMs ?? 0;
+    const extendMs = this.#extensions?.nextTtlMs(this.#settings.renew) ?? 0;
     // A lease that does not renew itself gets what was asked for and no more.
     if (extendMs === 0 || (this.#settings.renew && extendMs <= this.request.ttlMs)) return this.request;
     return { ...this.request, ttlMs: extendMs };
@@ -391,9 +379,14 @@ export class LiveClaim {
 
   renewalFailed(ref: RenewRef, sentMs: number, cause: unknown): void {
     const error = HoldfastError.from(cause, this.request.key);
+    const isRefused = !error.retryable && this.#extensions?.refuse(ref, this.request, sentMs, error) === true;
     // The store has answered: that a lease which nobody renews then ends by itself is no outage.
-    if (!error.retryable && this.#extensions?.refuse(ref, this.request, sentMs, error)) this.#answered();
+    if (isRefused) this.#answered();
     this.requestFailed(ref, error);
+    if (!isRefused || !this.#settings.renew || !this.held) return;
+    // The lease's own heartbeat goes at once, as whatever is asked for next would put it off; then what the refused one stood for besides.
+    this.#heartbeat.renew([this], this.#now());
+    if (this.#extensions?.anyAskedBy(sentMs)) this.#heartbeat.renew([this], this.#now());
   }
 
   requestFailed(ref: ClaimRef, cause: unknown): void {

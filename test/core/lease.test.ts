@@ -271,6 +271,27 @@ describe("lease: extend", () => {
     expect(lease.held).toBe(true);
   });
 
+  test.each([5, 9, 30, 400])(
+    "that the store refuses every %d ms does not keep a lease from renewing itself",
+    async (everyMs) => {
+      const scene = new Scene();
+      const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+      scene.faults = (call) => {
+        const isRefused = call.verb === "renew" && call.args[0].some(({ ttlMs = 0 }) => ttlMs > 10_000);
+        // An answer takes longer than until the next one is asked for, so there is always one open.
+        return isRefused ? { error: refusal, afterMs: 12 } : undefined;
+      };
+      const outcomes = [];
+      for (let atMs = 0; atMs < 3 * TTL_MS; atMs += everyMs) {
+        outcomes.push(scene.begin(lease.extend(60_000)));
+        await scene.clock.advance(everyMs);
+      }
+      await scene.clock.advance(100);
+      expect(lease.held).toBe(true);
+      expect(outcomes.filter(({ error }) => error !== refusal)).toEqual([]);
+    },
+  );
+
   test.each([true, false])(
     "that the store refuses does not take a shorter one with it (renew: %s)",
     async (renew) => {
@@ -282,7 +303,7 @@ describe("lease: extend", () => {
           : undefined;
       const [longer, shorter] = [scene.begin(lease.extend(20_000)), scene.begin(lease.extend(10_000))];
       await scene.clock.advance(0);
-      expect([longer.state, shorter.state]).toEqual(["rejected", "pending"]);
+      expect([longer.state, shorter.state]).toEqual(["rejected", renew ? "fulfilled" : "pending"]);
       await scene.clock.advance(100);
       expect(shorter.state).toBe("fulfilled");
       expect(lease.expiresAtMs).toBeGreaterThan(scene.clock.wallMs() + 9_800);
