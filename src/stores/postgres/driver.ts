@@ -55,6 +55,8 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     if (autoMigrate && !isMigrated(facts)) {
       await migratePostgres(client, { table: names.given });
       facts = only(await ask<ServerFacts>(statement));
+      // A pool may lead to a replica by now, which does not have yet what was made.
+      checkWritable(facts);
     }
     checkTable(facts, names);
   }

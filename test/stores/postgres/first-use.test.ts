@@ -113,6 +113,23 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     expect([error.code, error.message]).toEqual(["STORE_FAILURE", expect.stringContaining("create schema")]);
   });
 
+  test("a replica that a client is led to when the table was made is an outage, and the table is not missing", async () => {
+    const pool = poolOf();
+    let asked = 0;
+    const client = {
+      async query(text: string, values?: string[]) {
+        const result = await pool.query(text, values);
+        if (!text.includes("as has_function") || ++asked !== 2) return result;
+        const lagging = { read_only: true, persistence: null, has_function: false };
+        return { rows: [{ ...result.rows[0], ...lagging }] };
+      },
+    };
+    const store = open(client as never, { table: "led_away", autoMigrate: true, listener: false });
+    expect((await failure(store.acquire(request))).code).toBe("STORE_UNAVAILABLE");
+    expect(asked).toBe(2);
+    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
+  });
+
   test("a server that takes no writes is an outage", async () => {
     await migratePostgres(admin, { table: "frozen" });
     const readOnly = { options: "-c default_transaction_read_only=on" };
