@@ -38,14 +38,17 @@ const LAST_CHARACTERS = "\u{10FFFF}".repeat(128);
 export function sqliteDriver(client: SqliteClient): CasDriver {
   /** Nobody else writes meanwhile, so nothing is waited for between a look at the clock and the write. */
   function transact<T>(work: (nowMs: number) => T): T {
+    let isBegun = false;
     try {
       client.exec("begin immediate");
+      isBegun = true;
       const [clock] = client.all(now, []) as [{ readonly nowMs: number }];
       const result = work(clock.nowMs);
       client.exec("commit");
       return result;
     } catch (error) {
-      undo();
+      // What the application has begun on this connection is not ours to undo.
+      if (isBegun) undo();
       // Also where the file is locked by another process: whoever asked tries again.
       throw new StoreUnavailableError("SQLite failed. Whether anything was changed is unknown.", {
         cause: error,
@@ -57,7 +60,7 @@ export function sqliteDriver(client: SqliteClient): CasDriver {
     try {
       client.exec("rollback");
     } catch {
-      // It never began, or has ended.
+      // It has ended by itself.
     }
   }
 
@@ -86,7 +89,7 @@ export function sqliteDriver(client: SqliteClient): CasDriver {
     durability: "local",
     checksTime: true,
     async prepare() {
-      client.exec(migration);
+      transact(() => client.exec(migration));
     },
     async read(keys) {
       return transact((nowMs) => ({ nowMs, records: keys.map(recordOf) }));

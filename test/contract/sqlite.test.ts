@@ -1,6 +1,6 @@
 /** The driver in SQL that the docs have, over files of SQLite: both suites, one of them on an owned clock. */
 import { join } from "node:path";
-import type { Store } from "holdfast";
+import { createLocks, type Store } from "holdfast";
 import { casStore } from "holdfast/cas";
 import { driverContract, ManualClock, storeContract } from "holdfast/testing";
 import wasm from "node-sqlite3-wasm";
@@ -51,6 +51,35 @@ driverContract(
   },
   vitest,
 );
+
+vitest.describe("the SQLite driver", () => {
+  vitest.test("leaves a transaction alone that the application has begun on its connection", async () => {
+    const database = new wasm.Database(join(newFolder(), "locks.db"));
+    vitest.onTestFinished(() => database.close());
+    const driver = sqliteDriver(database);
+    await driver.prepare?.();
+    database.exec("create table orders (number integer)");
+    database.exec("begin");
+    database.exec("insert into orders values (1)");
+    await vitest.expect(driver.read(["key"])).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    database.exec("commit");
+    vitest.expect(database.all("select number from orders")).toEqual([{ number: 1 }]);
+  });
+
+  vitest.test("waits at its first use for whoever has the file locked", async () => {
+    const path = join(newFolder(), "locks.db");
+    const [other, own] = [new wasm.Database(path), new wasm.Database(path)];
+    vitest.onTestFinished(() => [other, own].forEach((database) => void database.close()));
+    other.exec("begin immediate");
+    other.exec("create table orders (number integer)");
+    const locks = createLocks(casStore(sqliteDriver(own)));
+    const trying = locks.mutex("key").tryAcquire();
+    await vitest.expect.poll(() => locks.stats().failures).toBeGreaterThan(0);
+    other.exec("commit");
+    vitest.expect(await trying).not.toBeNull();
+    await locks.close();
+  });
+});
 
 storeContract(
   {
