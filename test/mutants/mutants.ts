@@ -267,6 +267,18 @@ export const mutants: readonly Mutant[] = [
     replace: "this.#hold(nowMs, nowMs, fence, nowMs + this.request.ttlMs);",
   },
   {
+    name: "an extension that is refused puts off the heartbeat of its lease",
+    file: "src/core/extensions.ts",
+    find: "this.#wasRefused = leastMs > 0;",
+    replace: "this.#wasRefused = false;",
+  },
+  {
+    name: "one failure of a heartbeat is told of all its claims",
+    file: "src/core/common-failure.ts",
+    find: " && each.reason === first.reason",
+    replace: "",
+  },
+  {
     name: "events: an unanswered heartbeat is told in the middle of its step",
     file: report,
     find: 'queueMicrotask(() => publish("renewal-failed", event));',
