@@ -24,7 +24,7 @@ for (const [count, kinds] of majorities) {
     standaloneClients[kinds[node % kinds.length] as string]!({ port });
   const harness: StoreHarness = {
     name: `redlock over ${count} servers, through ${kinds.join(", ")}`,
-    tickMs: 40,
+    tickMs: 50,
     counts: false,
     async open(options) {
       const opened: { store: Store; connected: Connected[] }[] = [];
