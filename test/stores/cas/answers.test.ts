@@ -6,6 +6,21 @@ import { attempt, createScene, wait } from "./scene.ts";
 
 const lost = () => new StoreUnavailableError("lost");
 
+/** A driver that says of changes of some keys that they have failed. */
+function failing(errorOf: (key: string) => Error | undefined) {
+  return (driver: CasDriver): CasDriver => ({
+    ...driver,
+    async swap(batch) {
+      const reply = await driver.swap(batch);
+      const results = reply.results.map((result, index) => {
+        const error = errorOf(batch.changes[index]?.key ?? "");
+        return error === undefined ? result : { state: "failed" as const, error };
+      });
+      return { ...reply, results };
+    },
+  });
+}
+
 test("cas: a refusal is not taken from what was known", async () => {
   const scene = createScene();
   const [a, b] = [scene.process(), scene.process()];
@@ -159,20 +174,7 @@ test("cas: what fails for different reasons in one heartbeat is told each its ow
   const scene = createScene();
   let isDown = false;
   const outage = new StoreUnavailableError("the other half is away");
-  const a = scene.process({
-    wrap: (driver) => ({
-      ...driver,
-      async swap(batch) {
-        const reply = await driver.swap(batch);
-        const results = reply.results.map((result, index) =>
-          isDown && batch.changes[index]?.key === "away"
-            ? { state: "failed" as const, error: outage }
-            : result,
-        );
-        return { ...reply, results };
-      },
-    }),
-  });
+  const a = scene.process({ wrap: failing((key) => (isDown && key === "away" ? outage : undefined)) });
   const requests = [attempt("damaged", "a"), attempt("away", "a")];
   for (const request of requests) await a.store.acquire(request);
   const damaged = { version: ++scene.database.versions, text: "{", idle: false, keepUntilMs: 1e15 };
@@ -188,20 +190,7 @@ test("cas: what fails for different reasons in one heartbeat is told each its ow
 
 test("cas: one change that the database refuses fails alone", async () => {
   const scene = createScene();
-  const a = scene.process({
-    wrap: (driver) => ({
-      ...driver,
-      async swap(batch) {
-        const reply = await driver.swap(batch);
-        const results = reply.results.map((result, index) =>
-          batch.changes[index]?.key === "bad"
-            ? { state: "failed" as const, error: new Error("too odd") }
-            : result,
-        );
-        return { ...reply, results };
-      },
-    }),
-  });
+  const a = scene.process({ wrap: failing((key) => (key === "bad" ? new Error("too odd") : undefined)) });
   const [bad, good] = await Promise.allSettled([
     a.store.acquire(attempt("bad", "a")),
     a.store.acquire(attempt("good", "a")),
