@@ -12,7 +12,7 @@ interface Extension extends Deferred<void> {
 /** The calls of `extend` on one lease that wait for a heartbeat to prove what they asked for. */
 export class Extensions {
   #open: Extension[] = [];
-  #wasRefused = false;
+  #isOwnNext = false;
 
   /** Whether there are none. */
   get none(): boolean {
@@ -24,10 +24,15 @@ export class Extensions {
    * an application that went on asking for what is refused would else keep it from ever being renewed.
    */
   nextTtlMs(renews: boolean): number {
-    const ownFirst = this.#wasRefused && renews;
-    this.#wasRefused = false;
-    if (ownFirst) return 0;
+    const isOwn = this.#isOwnNext && renews;
+    this.#isOwnNext = false;
+    if (isOwn) return 0;
     return this.#open.reduce((longest, extension) => Math.max(longest, extension.ttlMs), 0);
+  }
+
+  /** What was asked for has failed: the store may be able to renew the lease for its own ttl alone. */
+  ownNext(): void {
+    this.#isOwnNext = true;
   }
 
   /** Whether one was asked for by then. What was asked for later has sent a heartbeat of its own. */
@@ -71,7 +76,7 @@ export class Extensions {
       (open) => open.askedMs <= sentMs && leastMs <= open.ttlMs && open.ttlMs <= ttlMs,
     );
     for (const extension of refused) extension.reject(error);
-    this.#wasRefused = leastMs > 0;
+    if (refused.length > 0) this.#isOwnNext = leastMs > 0;
     return refused.length > 0;
   }
 

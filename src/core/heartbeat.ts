@@ -298,10 +298,12 @@ export class Heartbeat {
       if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") renewals.push(next);
       if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) this.#claims.postpone(next);
     }
-    this.renew(
-      renewals.filter((claim) => claim.alive),
-      nowMs,
-    );
+    // A call is answered as a whole. What the store keeps silent about goes by itself from then on: one server of several that hangs must
+    // not keep the answers of all others from being heard.
+    const alive = renewals.filter((claim) => claim.alive);
+    const silent = alive.filter((claim) => claim.isUnanswered);
+    this.renew(silent.length === 0 ? alive : alive.filter((claim) => !claim.isUnanswered), nowMs);
+    for (const claim of silent) this.renew([claim], nowMs);
   }
 
   #arm(): void {

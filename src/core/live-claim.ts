@@ -315,6 +315,11 @@ export class LiveClaim {
     return this.#phase === "held" || this.#phase === "waiting";
   }
 
+  /** Whether the latest request has not even failed. */
+  get isUnanswered(): boolean {
+    return this.#attempts > 0 && this.#lastError === undefined;
+  }
+
   /** Something is due. Acts on it, or says that a heartbeat is. */
   fallDue(nowMs: number): "renew" | undefined {
     switch (this.#phase) {
@@ -380,9 +385,10 @@ export class LiveClaim {
   renewalFailed(ref: RenewRef, sentMs: number, cause: unknown): void {
     const error = HoldfastError.from(cause, this.request.key);
     const isRefused = !error.retryable && this.#extensions?.refuse(ref, this.request, sentMs, error) === true;
-    // The store has answered: that a lease which nobody renews then ends by itself is no outage.
+    // The store has answered: that a lease which nobody renews then ends by itself is no outage. Nor is this why others fail later.
     if (isRefused) this.#answered();
     this.requestFailed(ref, error);
+    if (isRefused && this.#phase === "held") this.#lastError = undefined;
     if (!isRefused || !this.#settings.renew || !this.held) return;
     // The lease's own heartbeat goes at once, as whatever is asked for next would put it off; then what the refused one stood for besides.
     this.#heartbeat.renew([this], this.#now());
@@ -557,10 +563,12 @@ export class LiveClaim {
     else this.#heartbeat.report.renewed(this, this.#provenUntilMs - nowMs);
   }
 
-  /** The next heartbeat is due a while after the one that the lease was proven by. */
+  /** The next heartbeat is due a while after the one that the lease was proven by, or the next attempt at what that did not ask for. */
   #keepHolding(heardOfMs: number): void {
-    this.#attemptMs = this.#wantsHeartbeats() ? noSoonerThan(heardOfMs + this.request.ttlMs / 3) : undefined;
-    this.#attemptIsHeartbeat = true;
+    const heartbeatMs = heardOfMs + this.request.ttlMs / 3;
+    const extendMs = this.#extensions?.none === false ? this.#now() + this.#attemptTimeoutMs() : NEVER;
+    this.#attemptMs = this.#wantsHeartbeats() ? noSoonerThan(Math.min(heartbeatMs, extendMs)) : undefined;
+    this.#attemptIsHeartbeat = heartbeatMs <= extendMs;
     this.#schedule();
     this.#changed();
     if (this.#caller !== undefined) this.#handOut(this.#caller);
@@ -674,9 +682,9 @@ export class LiveClaim {
 
   #renewalDue(nowMs: number): "renew" {
     this.#attemptAgainAfter(nowMs);
-    // Whether the heartbeat before this one has not even failed.
-    const silent = this.#phase === "held" && this.#attempts > 0 && this.#lastError === undefined;
-    if (silent) this.#heartbeat.report.renewalUnanswered(this, this.#provenUntilMs - nowMs);
+    if (this.#attempts % 2 === 1) this.#extensions?.ownNext();
+    const isSilent = this.#phase === "held" && this.isUnanswered;
+    if (isSilent) this.#heartbeat.report.renewalUnanswered(this, this.#provenUntilMs - nowMs);
     return "renew";
   }
 
@@ -833,11 +841,8 @@ export class LiveClaim {
   #retry(error: HoldfastError): void {
     this.#lastError = error;
     if (this.#phase !== "held") this.#keepProcessAlive(!this.#everHeld || this.#phase === "leaving");
-    const pauseMs = Math.min(
-      FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10),
-      this.#attemptTimeoutMs(),
-    );
-    this.#attemptMs = noSoonerThan(this.#now() + pauseMs);
+    const doubledMs = FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10);
+    this.#attemptMs = noSoonerThan(this.#now() + Math.min(doubledMs, this.#attemptTimeoutMs()));
     this.#attemptIsHeartbeat = false;
     this.#schedule();
   }

@@ -67,6 +67,8 @@ interface Charge {
   /** Not renewed again before, because an answer is awaited or a renewal has failed. */
   attemptMs: number;
   attempts: number;
+  /** Whether the latest renewal has not even failed. */
+  isUnanswered: boolean;
 }
 
 export class Standby {
@@ -96,6 +98,7 @@ export class Standby {
       slot: -1,
       attemptMs: 0,
       attempts: 0,
+      isUnanswered: false,
     };
     this.#charges.set(number, charge);
     if (!this.#isProven) this.#trial ??= number;
@@ -141,8 +144,12 @@ export class Standby {
       next.lookMs = this.#nextLookMs(next, nowMs);
       heapUpdate(this.#byLook, next, byLook);
     }
-    for (let first = 0; first < due.length; first += MAX_BATCH) {
-      this.#renew(due.slice(first, first + MAX_BATCH), nowMs);
+    // A call is answered as a whole, so what the store keeps silent about goes by itself from then on.
+    const silent = due.filter(({ isUnanswered }) => isUnanswered);
+    const others = silent.length === 0 ? due : due.filter(({ isUnanswered }) => !isUnanswered);
+    for (const charge of silent) this.#renew([charge], nowMs);
+    for (let first = 0; first < others.length; first += MAX_BATCH) {
+      this.#renew(others.slice(first, first + MAX_BATCH), nowMs);
     }
   }
 
@@ -177,17 +184,22 @@ export class Standby {
   #renew(charges: readonly Charge[], sentMs: number): void {
     for (const charge of charges) {
       charge.attempts++;
+      charge.isUnanswered = true;
       charge.attemptMs = sentMs + this.#answerMs(charge);
       if (charge.attempts > ATTEMPTS_TO_REPORT) this.#report("STORE_UNAVAILABLE", "It does not answer.");
     }
     callStore(() => this.#options.store.renew(charges.map(({ ref }) => ref))).then(
       (answers) => {
         charges.forEach((charge, index) => {
+          charge.isUnanswered = false;
           this.#answered(charge, sentMs, answers?.[index]);
         });
       },
       (error: unknown) => {
-        for (const charge of charges) this.#failed(charge, error);
+        for (const charge of charges) {
+          charge.isUnanswered = false;
+          this.#failed(charge, error);
+        }
       },
     );
   }

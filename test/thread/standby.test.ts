@@ -70,6 +70,20 @@ describe("a blocked event loop", () => {
     expect(await lease.release()).toBe(true);
   });
 
+  // (1) Both leases are renewed in one call. (2) The server of the other one hangs. (3) What was said of this one waits for that.
+  test("keeps its lease though the store keeps silent about another one", async () => {
+    const world = new TwoThreads();
+    const other = await world.locks.mutex("other", { ttlMs: TTL_MS }).acquire();
+    const lease = await keptLease(world);
+    world.secondFaults = (call) =>
+      call.verb === "renew" && call.args[0].some(({ key }) => key === "other")
+        ? { lose: "request", hang: true }
+        : undefined;
+    await world.block(3 * TTL_MS);
+    expect(other.held).toBe(false);
+    expect(lease.held).toBe(true);
+  });
+
   test("is told what the store says of a lease: released by force", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);
