@@ -180,7 +180,7 @@ export interface Store {
   /** Whether limits above 1 are kept exactly. Without it there are no semaphores. */
   readonly counts: boolean;
   acquire(request: ClaimRequest): Promise<AcquireAnswer>;
-  /** Heartbeats, answered in the order asked. Rejects when none could be answered. */
+  /** Heartbeats, answered in the order asked. Where none could be answered for one reason, it rejects with that. */
   renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]>;
   /** Whether each claim was there and has been removed. Never touches another claim, nor another caller's. */
   release(refs: readonly ClaimRef[]): Promise<readonly boolean[]>;

@@ -159,8 +159,10 @@ class QuorumStore implements Store {
     );
     this.#nodes.requireMajority(votes, refs[0]?.key);
     const verdicts = await Promise.allSettled(
-      hearings.map((hearing, index) => {
-        this.#claims.hear(hearing, answersTo(votes, index), votes);
+      hearings.map(async (hearing, index) => {
+        const own = votes.map((vote) => voteOn(vote, index));
+        this.#nodes.requireMajority(own, hearing.ref.key);
+        this.#claims.hear(hearing, answersTo(votes, index), own);
         return this.#judgeRenewal(hearing);
       }),
     );
@@ -298,6 +300,12 @@ function renewRefAt({ tokens }: Hearing, refs: readonly RenewRef[], index: numbe
   const ref = refs[index] as RenewRef;
   const named = refAt(ref, tokens[node]);
   return ref.ttlMs === undefined ? named : { ...named, ttlMs: ref.ttlMs };
+}
+
+/** What came of asking a node about one claim of the call. */
+function voteOn(vote: Vote<readonly RenewAnswer[]>, index: number): Vote<unknown> {
+  const answer = answerOf(vote)?.[index];
+  return answer?.state === "failed" ? { error: answer.error } : vote;
 }
 
 /** A node that could not answer for this claim has not been heard about it. */
