@@ -17,6 +17,7 @@ import {
 import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
+import { renewPermitted } from "./permitted.ts";
 
 export class GuardedStore {
   readonly store: Store;
@@ -49,14 +50,8 @@ export class GuardedStore {
   /** One that asks for too long must not cost the others of the call their leases. */
   async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
     const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
-    const permitted = refs.filter((_, index) => refusals[index] === undefined);
-    if (permitted.length === refs.length) return this.#renew(refs, client);
-    if (refs.length === 1) throw refusals[0];
-    const answers = permitted.length === 0 ? [] : await this.#renew(permitted, client);
-    let next = 0;
-    return refusals.map((error) =>
-      error === undefined ? (answers[next++] as RenewAnswer) : { state: "failed", error },
-    );
+    if (refs.length === 1 && refusals[0] !== undefined) throw refusals[0];
+    return renewPermitted(refs, refusals, (permitted) => this.#renew(permitted, client));
   }
 
   async #renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {

@@ -30,6 +30,7 @@ import type { GuardedStore } from "./guarded-store.ts";
 import type { Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { Owners } from "./owners.ts";
+import { renewPermitted } from "./permitted.ts";
 
 /** The gRPC statuses that a session can end with. */
 export const grpcStatus = {
@@ -242,16 +243,13 @@ export class ServerSession {
   }
 
   /** One claim that may not be renewed any more must not cost the others their leases. */
-  async #renew(refs: readonly RenewRef[], principal: Principal): Promise<readonly RenewAnswer[]> {
+  #renew(refs: readonly RenewRef[], principal: Principal): Promise<readonly RenewAnswer[]> {
     const { store, visitor } = this.#context;
-    const permitted = refs.filter((ref) => may(principal, verbFor(ref), ref.key));
-    if (permitted.length === refs.length) return store.renew(refs, visitor.client);
-    const answers = permitted.length === 0 ? [] : await store.renew(permitted, visitor.client);
-    let next = 0;
-    return refs.map((ref): RenewAnswer => {
-      if (ref === permitted[next]) return answers[next++] ?? { state: "gone" };
-      return { state: "failed", error: forbidden(principal, verbFor(ref), ref.key) };
+    const refusals = refs.map((ref) => {
+      const verb = verbFor(ref);
+      return may(principal, verb, ref.key) ? undefined : forbidden(principal, verb, ref.key);
     });
+    return renewPermitted(refs, refusals, (permitted) => store.renew(permitted, visitor.client));
   }
 
   async #lookOn(): Promise<void> {

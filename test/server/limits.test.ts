@@ -3,7 +3,7 @@ import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { createLocks, memoryStore, type Store } from "holdfast";
+import { createLocks, HoldfastError, memoryStore, type Store } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer, ServerLimits } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
@@ -18,8 +18,11 @@ afterEach(async () => {
   for (const end of toEnd.splice(0).reverse()) await end();
 });
 
-async function world(limits: ServerLimits): Promise<{ server: LockServer; store: Store }> {
-  const server = await startLockServer({ limits });
+async function world(
+  limits: ServerLimits,
+  backend: Store = memoryStore(),
+): Promise<{ server: LockServer; store: Store }> {
+  const server = await startLockServer({ limits, store: backend });
   const store = remoteStore(server.url);
   toEnd.push(
     () => server.stop({ graceMs: 0 }),
@@ -107,6 +110,20 @@ describe("claims", () => {
     expect(answers.map((answer) => answer.state === "failed" && String(answer.error))).toEqual([
       expect.stringContaining("not 10001"),
       expect.stringContaining("not 10002"),
+    ]);
+  });
+
+  test.each([
+    ["fails for", () => Promise.reject(new HoldfastError("STORE_FAILURE", "The record is damaged."))],
+    ["leaves out", async () => []],
+  ])("a renewal that asks for too long is told so, also where the store %s another one", async (_, renew) => {
+    const { store } = await world({ maxTtlMs: 10_000 }, storeOver(memoryStore(), { renew }));
+    const claims = [claim(1), claim(2)];
+    for (const each of claims) await store.acquire(each);
+    const [first, second] = claims.map(({ key, id, token }) => ({ key, id, token }));
+    expect(await store.renew([{ ...first!, ttlMs: 10_001 }, second!])).toMatchObject([
+      { state: "failed", error: { code: "INVALID_ARGUMENT" } },
+      { state: "failed", error: { code: "STORE_FAILURE" } },
     ]);
   });
 });

@@ -131,7 +131,12 @@ export class RunNotes {
     if (view.ids.length === 0 || view.leastLifeMs > NOTE_TTL_MS / 2) return;
     const { store } = this.#heartbeat;
     const refs = view.ids.map((id) => ({ ...this.#ref(id), ttlMs: NOTE_TTL_MS }));
-    await this.#heartbeat.answer(() => store.renew(refs), this.#options.key);
+    const renew = async () => {
+      const answers = await store.renew(refs);
+      // One failure stands for all of them: the next attempt is at all.
+      for (const answer of answers) if (answer.state === "failed") throw answer.error;
+    };
+    await this.#heartbeat.answer(renew, this.#options.key);
   }
 
   #newFloor(view: NotesView, newTickMs: number): number | undefined {
