@@ -201,6 +201,20 @@ describe("heartbeat: when the store is in trouble", () => {
     expect([first?.held, second?.held]).toEqual([true, true]);
   });
 
+  // (1) Both go out in one call. (2) The server of the second one hangs, and with it the answer to both. (3) From then on each goes by itself.
+  test("what the store keeps silent about costs the others nothing", async () => {
+    const scene = new Scene();
+    const [first, second] = await acquireMany(scene, 2);
+    scene.faults = (call) =>
+      call.verb === "renew" && call.args[0].some(({ key }) => key === second?.key)
+        ? { lose: "reply", hang: true }
+        : undefined;
+    await scene.clock.advance(TTL_MS);
+    expect([first?.held, second?.held]).toEqual([true, false]);
+    await scene.clock.advance(10 * TTL_MS);
+    expect(first?.held).toBe(true);
+  });
+
   test("clockDrift brings the deadline forward", async () => {
     const scene = new Scene({ clockDrift: 0.1 });
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();

@@ -269,8 +269,38 @@ export const mutants: readonly Mutant[] = [
   {
     name: "an extension that is refused puts off the heartbeat of its lease",
     file: "src/core/extensions.ts",
-    find: "this.#wasRefused = leastMs > 0;",
-    replace: "this.#wasRefused = false;",
+    find: "if (refused.length > 0) this.#isOwnNext = leastMs > 0;",
+    replace: "",
+  },
+  {
+    name: "an extension that is refused puts off the next one, though nobody asked for it any more",
+    file: "src/core/extensions.ts",
+    find: "if (refused.length > 0) this.#isOwnNext",
+    replace: "this.#isOwnNext",
+  },
+  {
+    name: "an extension is not asked for again where another heartbeat was answered",
+    file: claim,
+    find: "noSoonerThan(Math.min(heartbeatMs, extendMs))",
+    replace: "noSoonerThan(heartbeatMs)",
+  },
+  {
+    name: "an extension that the store cannot serve takes every heartbeat of its lease",
+    file: claim,
+    find: "if (this.#attempts % 2 === 1) this.#extensions?.ownNext();",
+    replace: "",
+  },
+  {
+    name: "a refused extension is the cause of a later outage",
+    file: claim,
+    find: 'if (isRefused && this.#phase === "held") this.#lastError = undefined;',
+    replace: "",
+  },
+  {
+    name: "a key that hangs keeps others from hearing of theirs",
+    file: heartbeat,
+    find: "alive.filter((claim) => claim.isUnanswered)",
+    replace: "[] as LiveClaim[]",
   },
   {
     name: "one failure of a heartbeat is told of all its claims",
@@ -585,6 +615,12 @@ export const mutants: readonly Mutant[] = [
     file: claim,
     find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, Math.floor(provenUntilMs));\n    // The store may",
     replace: "    // The store may",
+  },
+  {
+    name: "thread: a key that hangs keeps others from hearing of theirs",
+    file: standby,
+    find: "due.filter(({ isUnanswered }) => isUnanswered)",
+    replace: "[] as Charge[]",
   },
   {
     name: "thread: a lease that is over is not dropped",
