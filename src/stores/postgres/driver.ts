@@ -3,7 +3,15 @@ import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import { checkUsable, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
-import { checkServer, checkTable, checkWritable, factsQuery, isMigrated, type ServerFacts } from "./hello.ts";
+import {
+  checkServer,
+  checkTable,
+  checkWritable,
+  factsQuery,
+  isMigrated,
+  type ServerFacts,
+  writableQuery,
+} from "./hello.ts";
 import { byBytes, inOrder } from "./key-order.ts";
 import { Listening } from "./listening.ts";
 import { migratePostgres, TOO_LATE } from "./migration.ts";
@@ -21,6 +29,9 @@ import {
 } from "./statements.ts";
 import type { TableNames } from "./table.ts";
 import { newVersions } from "./versions.ts";
+
+/** A table, a function or a schema that the server does not know. */
+const NOT_THERE: ReadonlySet<string> = new Set(["42P01", "42883", "3F000"]);
 
 export interface DriverOptions {
   readonly client: PostgresClient;
@@ -43,8 +54,17 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     try {
       return (await send(statement)).rows as readonly Row[];
     } catch (error) {
+      if (NOT_THERE.has(sqlState(error) ?? "")) await checkNoReplica();
       throw mapError(error);
     }
+  }
+
+  /** What is not there was never made, or a pool leads to a replica by now that lags behind the migration. */
+  async function checkNoReplica(): Promise<void> {
+    const asked = send({ text: writableQuery, values: [] });
+    // Where this fails as well, the first failure says more.
+    const [server] = await asked.then(({ rows }) => rows as readonly ServerFacts[]).catch(() => []);
+    if (server !== undefined) checkWritable(server);
   }
 
   async function check(): Promise<void> {

@@ -22,6 +22,8 @@ const OLDEST = 12;
  */
 export const TAKES_NO_WRITES = "pg_is_in_recovery() or current_setting('transaction_read_only')::boolean";
 
+export const writableQuery = `select ${TAKES_NO_WRITES} as read_only`;
+
 export function databaseQuery(): string {
   return `select
   current_setting('server_version_num')::int as version,

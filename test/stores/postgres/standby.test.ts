@@ -171,6 +171,30 @@ describe.skipIf(!canRunPostgres())("postgres: a standby", { timeout: 40_000 }, (
     expect(await store.release([mine("used"), mine("new")])).toEqual([true, true]);
   });
 
+  test("that lags behind the migration itself is an outage, and not a table that nobody has made", async () => {
+    const pool = poolTo(address.port);
+    const store = postgresStore(pool, { table: "late_locks", autoMigrate: true });
+    onTestFinished(async () => {
+      stream.heal();
+      address.leadTo(primary.port);
+      await store.close();
+      await pool.end();
+    });
+    stream.refuse();
+    await take(store, mine("late"));
+    address.leadTo(standby.port);
+    const role = "select pg_is_in_recovery() as is_standby";
+    await until("the pool leads to the standby", async () => (await pool.query(role)).rows[0].is_standby);
+    for (let times = 0; times < 3; times++) {
+      expect(await failure(store.renew([mine("late")])), "renew").toMatchObject(outage);
+      expect(await failure(store.acquire(mine("other"))), "acquire").toMatchObject(outage);
+      expect(await failure(store.look({ key: "late", maxClaims: 1 })), "look").toMatchObject(outage);
+    }
+    address.leadTo(primary.port);
+    await until("the pool has found back", () => store.renew([mine("late")]).then(isHeld));
+    expect(await store.release([mine("late")])).toEqual([true]);
+  });
+
   test("has all that was confirmed where the primary waits for it, and goes on from there when it is promoted", async () => {
     const admin = poolTo(primary.port);
     await admin.query("alter system set synchronous_standby_names = 'heir'");
