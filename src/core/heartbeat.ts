@@ -12,6 +12,7 @@ import { idInUseError, unavailableError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { HoldfastError } from "./errors.ts";
+import { batches, heartbeatCalls } from "./heartbeat-calls.ts";
 import { IdIndex } from "./id-index.ts";
 import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings, HoldfastWarning } from "./options.ts";
@@ -22,9 +23,6 @@ import type { ClaimRef, ClaimRequest, GrantRef, RenewRef, Store, Unsubscribe } f
 import { callStore } from "./store-calls.ts";
 import { checkOwner } from "./validation.ts";
 import type { Wait } from "./wait.ts";
-
-/** The most claims in one call, so that no single request blocks the store or grows without bound. */
-const MAX_BATCH = 1_000;
 
 /** How many pushes for unknown claims are remembered. Forgetting one costs at most the time to the next heartbeat. */
 const MAX_EARLY_GRANTS = 1_000;
@@ -298,12 +296,8 @@ export class Heartbeat {
       if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") renewals.push(next);
       if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) this.#claims.postpone(next);
     }
-    // A call is answered as a whole. What the store keeps silent about goes by itself from then on: one server of several that hangs must
-    // not keep the answers of all others from being heard.
     const alive = renewals.filter((claim) => claim.alive);
-    const silent = alive.filter((claim) => claim.isUnanswered);
-    this.renew(silent.length === 0 ? alive : alive.filter((claim) => !claim.isUnanswered), nowMs);
-    for (const claim of silent) this.renew([claim], nowMs);
+    for (const call of heartbeatCalls(alive)) this.#sendRenewals(call, nowMs);
   }
 
   #arm(): void {
@@ -321,13 +315,6 @@ export class Heartbeat {
     });
     this.#timer.keepAlive(this.#pending > 0);
   }
-}
-
-/** What goes out together: all of it, unless that is too much for one call. */
-function batches<T>(items: readonly T[]): readonly (readonly T[])[] {
-  if (items.length <= MAX_BATCH) return items.length === 0 ? [] : [items];
-  const count = Math.ceil(items.length / MAX_BATCH);
-  return Array.from({ length: count }, (_, nth) => items.slice(nth * MAX_BATCH, (nth + 1) * MAX_BATCH));
 }
 
 /** The name of a claim within a client. Neither part can contain a line break. */

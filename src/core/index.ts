@@ -38,6 +38,7 @@ export {
   type WarningEvent,
 } from "./events.ts";
 export { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "./heap.ts";
+export { heartbeatCalls } from "./heartbeat-calls.ts";
 export { IdIndex } from "./id-index.ts";
 export { Lease, type LeaseState, type ReleaseOptions } from "./lease.ts";
 export type { Lock, Lockable, RwLock, Semaphore, TryRunResult } from "./lock.ts";

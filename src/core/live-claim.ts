@@ -14,6 +14,7 @@
  *   gave it the claim after all, is answered with another release.
  */
 import { UNTRACKED } from "./agenda.ts";
+import type { Caller, OnWaiting, Verdict } from "./caller.ts";
 import {
   closedError,
   notHeldError,
@@ -35,7 +36,6 @@ import type { HoldfastWarning, LockSettings } from "./options.ts";
 import type { KeptClaim, StandbyHeartbeat } from "./standby.ts";
 import type {
   AcquireAnswer,
-  ClaimRef,
   ClaimRequest,
   HeldAnswer,
   RefusalReason,
@@ -47,9 +47,6 @@ import { acquireFrom, isSound, releaseFrom } from "./store-calls.ts";
 import { Wait } from "./wait.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
-
-/** What a try comes to: a lease, or none because somebody else has it. */
-export type Verdict = Lease | "contended";
 
 /** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
 const STORE_TICK_MS = 1;
@@ -67,17 +64,6 @@ const NEVER = Number.POSITIVE_INFINITY;
 
 /** Stands for a lease that the registry at the end of this file watches. */
 const WATCHED = Symbol("watched");
-
-/** Whoever awaits a lease, until there is one. */
-interface Caller extends Omit<Deferred<Verdict>, "promise"> {
-  readonly waitMs: number;
-  /** Whether contention is an answer and not an error. */
-  readonly isTry: boolean;
-  /** Told when the claim has to wait. */
-  readonly onWaiting: OnWaiting;
-}
-
-type OnWaiting = ((key: string) => void) | undefined;
 
 /** The one goodbye to the store. */
 interface Departure extends Deferred<boolean> {
@@ -102,6 +88,8 @@ export class LiveClaim {
   askedMs = 0;
   /** When the latest grant was learnt of. */
   heldSinceMs = 0;
+  /** How many requests in a row have not even failed. */
+  silences = 0;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
@@ -315,11 +303,6 @@ export class LiveClaim {
     return this.#phase === "held" || this.#phase === "waiting";
   }
 
-  /** Whether the latest request has not even failed. */
-  get isUnanswered(): boolean {
-    return this.#attempts > 0 && this.#lastError === undefined;
-  }
-
   /** Something is due. Acts on it, or says that a heartbeat is. */
   fallDue(nowMs: number): "renew" | undefined {
     switch (this.#phase) {
@@ -385,19 +368,23 @@ export class LiveClaim {
   renewalFailed(ref: RenewRef, sentMs: number, cause: unknown): void {
     const error = HoldfastError.from(cause, this.request.key);
     const isRefused = !error.retryable && this.#extensions?.refuse(ref, this.request, sentMs, error) === true;
-    // The store has answered: that a lease which nobody renews then ends by itself is no outage. Nor is this why others fail later.
+    // The store has answered: that a lease which nobody renews then ends by itself is no outage.
     if (isRefused) this.#answered();
+    const before = this.#lastError;
     this.requestFailed(ref, error);
-    if (isRefused && this.#phase === "held") this.#lastError = undefined;
+    // Nor is it why the lease or another extension fails later.
+    if (!error.retryable && (isRefused || this.#isExtra(ref)) && this.#phase === "held")
+      this.#lastError = before;
     if (!isRefused || !this.#settings.renew || !this.held) return;
     // The lease's own heartbeat goes at once, as whatever is asked for next would put it off; then what the refused one stood for besides.
     this.#heartbeat.renew([this], this.#now());
     if (this.#extensions?.anyAskedBy(sentMs)) this.#heartbeat.renew([this], this.#now());
   }
 
-  requestFailed(ref: ClaimRef, cause: unknown): void {
+  requestFailed(ref: RenewRef, cause: unknown): void {
     const error = HoldfastError.from(cause, this.request.key);
-    this.#heartbeat.report.requestFailed(error);
+    // The store may serve the lease itself all the while. If it does not serve an extension in time, that is told then.
+    this.#heartbeat.report.requestFailed(error, error.retryable && !this.#isExtra(ref));
     if (ref.token !== this.request.token || this.#phase === "ended" || this.#phase === "leaving") return;
     const wasHeld = this.#phase === "held";
     if (!error.retryable && !this.#everHeld) this.#fail(error);
@@ -644,6 +631,11 @@ export class LiveClaim {
     }
   }
 
+  /** Whether a heartbeat asks for more than the lease does by itself. */
+  #isExtra({ ttlMs = this.request.ttlMs }: RenewRef): boolean {
+    return this.#settings.renew && ttlMs !== this.request.ttlMs;
+  }
+
   /** A lease without renewal sends heartbeats only to be extended. */
   #wantsHeartbeats(): boolean {
     return this.#settings.renew || this.#extensions?.none === false;
@@ -683,7 +675,7 @@ export class LiveClaim {
   #renewalDue(nowMs: number): "renew" {
     this.#attemptAgainAfter(nowMs);
     if (this.#attempts % 2 === 1) this.#extensions?.ownNext();
-    const isSilent = this.#phase === "held" && this.isUnanswered;
+    const isSilent = this.#phase === "held" && this.silences > 0;
     if (isSilent) this.#heartbeat.report.renewalUnanswered(this, this.#provenUntilMs - nowMs);
     return "renew";
   }
@@ -823,6 +815,7 @@ export class LiveClaim {
   #sent(nowMs: number): void {
     this.#unansweredSinceMs ??= noLaterThan(nowMs);
     this.#attempts++;
+    this.silences++;
     this.#attemptAgainAfter(nowMs);
     this.#schedule();
   }
@@ -835,11 +828,13 @@ export class LiveClaim {
   #answered(): void {
     this.#unansweredSinceMs = undefined;
     this.#attempts = 0;
+    this.silences = 0;
     this.#lastError = undefined;
   }
 
   #retry(error: HoldfastError): void {
     this.#lastError = error;
+    this.silences = 0;
     if (this.#phase !== "held") this.#keepProcessAlive(!this.#everHeld || this.#phase === "leaving");
     const doubledMs = FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10);
     this.#attemptMs = noSoonerThan(this.#now() + Math.min(doubledMs, this.#attemptTimeoutMs()));

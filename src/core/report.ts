@@ -166,9 +166,9 @@ export class Report {
   // The store, and everything else.
 
   /** A request failed. */
-  requestFailed(error: HoldfastError): void {
+  requestFailed(error: HoldfastError, isOutage = error.retryable): void {
     this.stats.failures++;
-    if (error.retryable) this.outage(error);
+    if (isOutage) this.outage(error);
   }
 
   /** The store failed a request so, or has been silent for too long. */

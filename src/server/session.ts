@@ -212,6 +212,8 @@ export class ServerSession {
         case "renew":
           this.#renew(operation.refs, principal).then(
             (answers) => {
+              const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
+              for (const error of new Set(errors)) this.#context.onError(error);
               this.#writer.renewed(number, answers);
               this.#answered();
             },

@@ -21,6 +21,7 @@ import {
   heapInsert,
   heapRemove,
   heapUpdate,
+  heartbeatCalls,
   isSound,
   type RenewAnswer,
   type StandbyLoss,
@@ -44,8 +45,6 @@ export interface StandbyOptions {
 
 /** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
 const STORE_TICK_MS = 1;
-/** The most leases in one call. */
-const MAX_BATCH = 1_000;
 /** The first pause before a failed renewal is repeated; it doubles up to the time allowed for an answer. */
 const FIRST_RETRY_MS = 20;
 /** A store that has never answered is reported after so many attempts, unless it says that repeating is of no use. */
@@ -67,8 +66,8 @@ interface Charge {
   /** Not renewed again before, because an answer is awaited or a renewal has failed. */
   attemptMs: number;
   attempts: number;
-  /** Whether the latest renewal has not even failed. */
-  isUnanswered: boolean;
+  /** How many renewals in a row have not even failed. */
+  silences: number;
 }
 
 export class Standby {
@@ -98,7 +97,7 @@ export class Standby {
       slot: -1,
       attemptMs: 0,
       attempts: 0,
-      isUnanswered: false,
+      silences: 0,
     };
     this.#charges.set(number, charge);
     if (!this.#isProven) this.#trial ??= number;
@@ -144,13 +143,7 @@ export class Standby {
       next.lookMs = this.#nextLookMs(next, nowMs);
       heapUpdate(this.#byLook, next, byLook);
     }
-    // A call is answered as a whole, so what the store keeps silent about goes by itself from then on.
-    const silent = due.filter(({ isUnanswered }) => isUnanswered);
-    const others = silent.length === 0 ? due : due.filter(({ isUnanswered }) => !isUnanswered);
-    for (const charge of silent) this.#renew([charge], nowMs);
-    for (let first = 0; first < others.length; first += MAX_BATCH) {
-      this.#renew(others.slice(first, first + MAX_BATCH), nowMs);
-    }
+    for (const call of heartbeatCalls(due)) this.#renew(call, nowMs);
   }
 
   /** When to renew a lease that nobody else renews: what the first heartbeat has proven is left to it for longer. */
@@ -184,20 +177,20 @@ export class Standby {
   #renew(charges: readonly Charge[], sentMs: number): void {
     for (const charge of charges) {
       charge.attempts++;
-      charge.isUnanswered = true;
+      charge.silences++;
       charge.attemptMs = sentMs + this.#answerMs(charge);
       if (charge.attempts > ATTEMPTS_TO_REPORT) this.#report("STORE_UNAVAILABLE", "It does not answer.");
     }
     callStore(() => this.#options.store.renew(charges.map(({ ref }) => ref))).then(
       (answers) => {
         charges.forEach((charge, index) => {
-          charge.isUnanswered = false;
+          charge.silences = 0;
           this.#answered(charge, sentMs, answers?.[index]);
         });
       },
       (error: unknown) => {
         for (const charge of charges) {
-          charge.isUnanswered = false;
+          charge.silences = 0;
           this.#failed(charge, error);
         }
       },

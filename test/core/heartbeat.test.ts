@@ -215,6 +215,19 @@ describe("heartbeat: when the store is in trouble", () => {
     expect(first?.held).toBe(true);
   });
 
+  // (1) A call for both fails at once. (2) They go out together again, and the server of the second one hangs.
+  test("what the store keeps silent about costs the others nothing, also after a failure", async () => {
+    const scene = new Scene();
+    const [first, second] = await acquireMany(scene, 2);
+    scene.faults = (call) => {
+      if (call.verb !== "renew") return undefined;
+      if (call.count === 1) return { lose: "request" };
+      return call.args[0].some(({ key }) => key === second?.key) ? { lose: "reply", hang: true } : undefined;
+    };
+    await scene.clock.advance(TTL_MS);
+    expect([first?.held, second?.held]).toEqual([true, false]);
+  });
+
   test("clockDrift brings the deadline forward", async () => {
     const scene = new Scene({ clockDrift: 0.1 });
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();

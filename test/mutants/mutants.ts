@@ -293,14 +293,38 @@ export const mutants: readonly Mutant[] = [
   {
     name: "a refused extension is the cause of a later outage",
     file: claim,
-    find: 'if (isRefused && this.#phase === "held") this.#lastError = undefined;',
-    replace: "",
+    find: '(isRefused || this.#isExtra(ref)) && this.#phase === "held"',
+    replace: "false",
+  },
+  {
+    name: "a refusal that nobody is left for is the cause of a later outage",
+    file: claim,
+    find: '(isRefused || this.#isExtra(ref)) && this.#phase === "held"',
+    replace: 'isRefused && this.#phase === "held"',
+  },
+  {
+    name: "an extension that the store cannot serve is an outage each time",
+    file: claim,
+    find: "error.retryable && !this.#isExtra(ref)",
+    replace: "error.retryable",
   },
   {
     name: "a key that hangs keeps others from hearing of theirs",
     file: heartbeat,
-    find: "alive.filter((claim) => claim.isUnanswered)",
-    replace: "[] as LiveClaim[]",
+    find: "of heartbeatCalls(alive)",
+    replace: "of batches(alive)",
+  },
+  {
+    name: "a key that hangs keeps others from hearing of theirs after a failure",
+    file: claim,
+    find: "    this.#lastError = error;\n    this.silences = 0;",
+    replace: "    this.#lastError = error;\n    this.silences = Number.NEGATIVE_INFINITY;",
+  },
+  {
+    name: "heartbeats that hang pile up",
+    file: "src/core/heartbeat-calls.ts",
+    find: "Math.log2(silences) % 2 === 0",
+    replace: "true",
   },
   {
     name: "one failure of a heartbeat is told of all its claims",
@@ -619,8 +643,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "thread: a key that hangs keeps others from hearing of theirs",
     file: standby,
-    find: "due.filter(({ isUnanswered }) => isUnanswered)",
-    replace: "[] as Charge[]",
+    find: "of heartbeatCalls(due)",
+    replace: "of [due]",
   },
   {
     name: "thread: a lease that is over is not dropped",

@@ -3,7 +3,7 @@ import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { createLocks, HoldfastError, memoryStore, type Store } from "holdfast";
+import { createLocks, HoldfastError, memoryStore, type Store, StoreUnavailableError } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer, ServerLimits } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
@@ -111,6 +111,36 @@ describe("claims", () => {
       expect.stringContaining("not 10001"),
       expect.stringContaining("not 10002"),
     ]);
+  });
+
+  test("an outage of the store is counted, also where a renewal of the call is refused", async () => {
+    const renew = () => Promise.reject(new StoreUnavailableError("The server is down."));
+    const { server, store } = await world({ maxTtlMs: 10_000 }, storeOver(memoryStore(), { renew }));
+    const claims = [claim(1), claim(2)];
+    for (const each of claims) await store.acquire(each);
+    const [first, second] = claims.map(({ key, id, token }) => ({ key, id, token }));
+    await store.renew([{ ...first!, ttlMs: 10_001 }, second!]);
+    const metrics = await (await fetch(`${server.url}/metrics`)).text();
+    expect(metrics).toMatch(/errors_total\{code="STORE_UNAVAILABLE"\} 1/);
+  });
+
+  // (1) The database is silent about many leases. (2) Each is asked about by itself, again and again. (3) The session has as many unanswered
+  // operations as it may, and no others of the client are read.
+  test("leases that the store is silent about do not fill the session that others need", async () => {
+    const backend = memoryStore();
+    let hangs = false;
+    const renew: Store["renew"] = (refs) =>
+      hangs && refs.some(({ key }) => key.startsWith("silent")) ? new Promise(() => {}) : backend.renew(refs);
+    const { store } = await world({ maxInFlight: 100 }, storeOver(backend, { renew }));
+    const locks = createLocks(store, { closeStore: false, onWarning: () => {} });
+    const silent = await Promise.all(
+      Array.from({ length: 40 }, (_, nth) => locks.mutex(`silent-${nth}`, { ttlMs: 3_000 }).acquire()),
+    );
+    const other = await locks.mutex("other", { ttlMs: 3_000 }).acquire();
+    hangs = true;
+    await expect.poll(() => silent.some((lease) => lease.held)).toBe(false);
+    expect(other.held).toBe(true);
+    expect(await locks.mutex("late").tryAcquire()).toMatchObject({ held: true });
   });
 
   test.each([

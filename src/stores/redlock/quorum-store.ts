@@ -304,8 +304,11 @@ function renewRefAt({ tokens }: Hearing, refs: readonly RenewRef[], index: numbe
 
 /** What came of asking a node about one claim of the call. */
 function voteOn(vote: Vote<readonly RenewAnswer[]>, index: number): Vote<unknown> {
-  const answer = answerOf(vote)?.[index];
-  return answer?.state === "failed" ? { error: answer.error } : vote;
+  const answers = answerOf(vote);
+  if (answers === undefined) return vote;
+  const answer = answers[index];
+  if (answer === undefined) return { error: new StoreUnavailableError("It left the heartbeat unanswered.") };
+  return answer.state === "failed" ? { error: answer.error } : vote;
 }
 
 /** A node that could not answer for this claim has not been heard about it. */

@@ -8,8 +8,10 @@ import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, startRedis } from "../../engines/redis.ts";
 import { storeOver } from "../store-over.ts";
 
-/** Three servers that fail for each claim by itself while they are down, as where a heartbeat goes out in halves. */
-function threeServers() {
+/** What servers say that are down: nothing, or of each claim by itself that it failed, as where a heartbeat goes out in halves. */
+type Words = "failures" | "nothing";
+
+function threeServers(words: Words = "failures") {
   const clock = new ManualClock();
   const state = { isDown: false, renewals: 0 };
   const members = [1, 2, 3].map((): QuorumMember => {
@@ -18,6 +20,7 @@ function threeServers() {
       async renew(refs) {
         state.renewals++;
         if (!state.isDown) return node.renew(refs);
+        if (words === "nothing") return [];
         return refs.map(() => ({ state: "failed", error: new StoreUnavailableError("down") }));
       },
     });
@@ -43,26 +46,29 @@ describe("quorum: a majority that can say nothing of a claim", () => {
 
   // (1) Nobody was heard about the claims. (2) They are told to wait, for no time at all. (3) They ask again at once, and the patience with an outage
   // begins anew each time.
-  test("is given up by those who wait, and not asked in a loop", async () => {
-    const { clock, state, members } = threeServers();
-    const holder = createLocks(quorumStore(members, { clock }), { clock, closeStore: false });
-    const locks = createLocks(quorumStore(members, { clock }), {
-      ...{ clock, closeStore: false, onWarning: () => {} },
-    });
-    const failures: unknown[] = [];
-    for (const key of ["a", "b"]) {
-      await holder.mutex(key, { ttlMs: 600_000 }).acquire();
-      const waiting = locks.mutex(key, { ttlMs: 3_000 }).acquire({ waitMs: 600_000 });
-      waiting.catch((error: unknown) => failures.push(error));
-    }
-    await clock.advance(100);
-    state.isDown = true;
-    state.renewals = 0;
-    await clock.advance(10_000);
-    expect(failures).toMatchObject([{ code: "STORE_UNAVAILABLE" }, { code: "STORE_UNAVAILABLE" }]);
-    expect(locks.stats()).toMatchObject({ storeAvailable: false });
-    expect(state.renewals).toBeLessThan(300);
-  });
+  test.each<Words>(["failures", "nothing"])(
+    "is given up by those who wait, and not asked in a loop: %s",
+    async (words) => {
+      const { clock, state, members } = threeServers(words);
+      const holder = createLocks(quorumStore(members, { clock }), { clock, closeStore: false });
+      const locks = createLocks(quorumStore(members, { clock }), {
+        ...{ clock, closeStore: false, onWarning: () => {} },
+      });
+      const failures: unknown[] = [];
+      for (const key of ["a", "b"]) {
+        await holder.mutex(key, { ttlMs: 600_000 }).acquire();
+        const waiting = locks.mutex(key, { ttlMs: 3_000 }).acquire({ waitMs: 600_000 });
+        waiting.catch((error: unknown) => failures.push(error));
+      }
+      await clock.advance(100);
+      state.isDown = true;
+      state.renewals = 0;
+      await clock.advance(10_000);
+      expect(failures).toMatchObject([{ code: "STORE_UNAVAILABLE" }, { code: "STORE_UNAVAILABLE" }]);
+      expect(locks.stats()).toMatchObject({ storeAvailable: false });
+      expect(state.renewals).toBeLessThan(300);
+    },
+  );
 
   test.skipIf(!canRunRedis())(
     "says so where its servers have no memory left",
