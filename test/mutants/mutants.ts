@@ -644,7 +644,7 @@ export const mutants: readonly Mutant[] = [
     name: "thread: a key that hangs keeps others from hearing of theirs",
     file: standby,
     find: "of heartbeatCalls(due)",
-    replace: "of [due]",
+    replace: "of due.length === 0 ? [] : [due]",
   },
   {
     name: "thread: a lease that is over is not dropped",
