@@ -1,3 +1,4 @@
+export { unsoundError } from "./claim-errors.ts";
 export * from "./clock.ts";
 export { commonFailure } from "./common-failure.ts";
 export type {

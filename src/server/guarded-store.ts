@@ -17,7 +17,7 @@ import {
 import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
-import { renewPermitted } from "./permitted.ts";
+import { renewPermitted } from "./renew-permitted.ts";
 
 export class GuardedStore {
   readonly store: Store;

@@ -30,7 +30,7 @@ import type { GuardedStore } from "./guarded-store.ts";
 import type { Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { Owners } from "./owners.ts";
-import { renewPermitted } from "./permitted.ts";
+import { renewPermitted } from "./renew-permitted.ts";
 
 /** The gRPC statuses that a session can end with. */
 export const grpcStatus = {

@@ -201,7 +201,7 @@ describe("heartbeat: when the store is in trouble", () => {
     expect([first?.held, second?.held]).toEqual([true, true]);
   });
 
-  // (1) Both go out in one call. (2) The server of the second one hangs, and with it the answer to both. (3) From then on each goes by itself.
+  // (1) Both go out in one call. (2) The server of the second one hangs, and with it the answer to both. (3) The next time each goes by itself.
   test("what the store keeps silent about costs the others nothing", async () => {
     const scene = new Scene();
     const [first, second] = await acquireMany(scene, 2);

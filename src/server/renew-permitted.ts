@@ -1,4 +1,4 @@
-import { HoldfastError, type RenewAnswer, type RenewRef } from "../core/index.ts";
+import { HoldfastError, type RenewAnswer, type RenewRef, unsoundError } from "../core/index.ts";
 
 /**
  * Renews those claims of a call that may be renewed. Each has an answer of its own: neither does a refusal cost the others their leases, nor
@@ -18,14 +18,10 @@ export async function renewPermitted(
   return refs.map(({ key }, index): RenewAnswer => {
     const refusal = refusals[index];
     if (refusal !== undefined) return { state: "failed", error: refusal };
-    return answers[next++] ?? { state: "failed", error: unanswered(key) };
+    return answers[next++] ?? { state: "failed", error: unsoundError(key) };
   });
 }
 
 function failing(refs: readonly RenewRef[]): (error: unknown) => readonly RenewAnswer[] {
   return (cause) => refs.map(({ key }) => ({ state: "failed", error: HoldfastError.from(cause, key) }));
-}
-
-function unanswered(key: string): HoldfastError {
-  return new HoldfastError("STORE_FAILURE", `The store left the heartbeat for "${key}" unanswered.`, { key });
 }
