@@ -7,6 +7,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { watchHost } from "./host.ts";
 import { isMet, markdownOf, plotFile } from "./report.ts";
 import type { Suite } from "./suite.ts";
 
@@ -23,8 +24,10 @@ const resultsFolder = join("bench", "results");
 
 const { load, quick, check, out } = readArguments();
 const suite = await load();
+const taken = watchHost();
 const report = await suite.run({ quick, progress: (text) => console.error(text) });
-const markdown = markdownOf(report, suite.name, `npm run bench -- ${suite.name}${quick ? " --quick" : ""}`);
+const command = `npm run bench -- ${suite.name}${quick ? " --quick" : ""}`;
+const markdown = markdownOf(report, suite.name, command, taken());
 console.log(`\n${markdown}`);
 if (out !== undefined) {
   mkdirSync(out, { recursive: true });

@@ -42,13 +42,14 @@ export function plotFile(suite: string, plot: Plot): string {
   return `${suite}-${plot.name}.svg`;
 }
 
-export function markdownOf(report: Report, suite: string, command: string): string {
+/** With the share of the processors that the host took meanwhile, where that is known. */
+export function markdownOf(report: Report, suite: string, command: string, taken?: number): string {
   const header = ["What", "Holdfast", "Compared with", "Result: median (min to max)", "Target", "Met"];
   const lines = [header, header.map(() => "---"), ...report.rows.map(cellsOf)];
   return [
     `# ${report.title}`,
     "",
-    `Written by \`${command}\`, on ${machine()}.`,
+    `Written by \`${command}\`, on ${machine()}${showTaken(taken)}.`,
     "",
     ...lines.map((cells) => `| ${cells.join(" | ")} |`),
     "",
@@ -84,6 +85,10 @@ function showMet(met: boolean | undefined): string {
   return met ? "yes" : "**no**";
 }
 
+function showTaken(taken: number | undefined): string {
+  return taken === undefined ? "" : `; the host took ${percent(taken)} of the processors meanwhile`;
+}
+
 /** A ratio with three digits that count. */
 function ratio(value: number): string {
   return value.toPrecision(3);
@@ -92,6 +97,11 @@ function ratio(value: number): string {
 /** A whole number as people read it. */
 export function whole(value: number): string {
   return Math.round(value).toLocaleString("en");
+}
+
+/** A share as people read it. */
+export function percent(share: number, digits = 0): string {
+  return `${(share * 100).toFixed(digits)} %`;
 }
 
 /** How many operations a second, from what one takes in nanoseconds. */

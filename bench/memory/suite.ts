@@ -1,5 +1,5 @@
 /** The memory store and the client over it, side by side with async-mutex and with themselves at other sizes. */
-import { perSecond, type Row, whole } from "../report.ts";
+import { percent, perSecond, type Row, whole } from "../report.ts";
 import type { Pair } from "../rounds.ts";
 import { ratioOf, spreadOf } from "../statistics.ts";
 import type { Suite } from "../suite.ts";
@@ -110,8 +110,8 @@ function renewalsRows(sizes: RenewalsSizes, { idle, renewing }: RenewalsResult):
   return [
     {
       what: `${what}: processor, as a fraction of one core`,
-      figure: `${percent(cpu.median)}, ${whole(rate.median)} renewals/s`,
-      peer: `idle, subtracted: ${percent(idle.cpu)}`,
+      figure: `${percent(cpu.median, 2)}, ${whole(rate.median)} renewals/s`,
+      peer: `idle, subtracted: ${percent(idle.cpu, 2)}`,
       result: cpu,
       target: { atMost: 0.05 },
     },
@@ -121,10 +121,6 @@ function renewalsRows(sizes: RenewalsSizes, { idle, renewing }: RenewalsResult):
       peer: `idle: ${idle.longestDelayMs.toFixed(1)} ms`,
     },
   ];
-}
-
-function percent(fraction: number): string {
-  return `${(fraction * 100).toFixed(2)} %`;
 }
 
 function methodOf({ rounds, cycles, heldKeys, renewals }: Sizes): string[] {

@@ -1,7 +1,8 @@
 /** What one store comes to: its speed beside that of its peers, and what its locks cost. */
 import { createLocks, type Locks } from "holdfast";
 import { type Acquire, type CycleSizes, cycleFor } from "../cycles.ts";
-import { perSecond, type Row, type Target, whole } from "../report.ts";
+import { watchHost } from "../host.ts";
+import { percent, perSecond, type Row, type Target, whole } from "../report.ts";
 import { alternate } from "../rounds.ts";
 import { ratioOf, spreadOf } from "../statistics.ts";
 import type { OpenContender, Peer, StoreContender } from "./contender.ts";
@@ -122,6 +123,7 @@ async function bareRows(name: string, { bare, peers }: OpenContender, sizes: Siz
 async function throughputRows(name: string, locks: Locks, sizes: Sizes): Promise<Row[]> {
   if (name !== "file") return [];
   const { callers, rounds } = sizes;
+  const taken = watchHost();
   const { ours, theirs } = await alternate(
     () => cycleNsOf(sizes, acquireFrom(locks)),
     () => cycleNsOf(sizes, acquireFrom(locks, LONG_TTL_MS)),
@@ -129,10 +131,12 @@ async function throughputRows(name: string, locks: Locks, sizes: Sizes): Promise
     // As many before they count, as above.
     rounds,
   );
+  const share = taken();
   const row = (what: string, costs: readonly number[]): Row => ({
     what: `${name}: ${what}, ${callers} callers`,
     figure: perSecond(spreadOf(costs).median),
-    peer: "",
+    // An absolute figure, so it hangs on how much of the machine there was.
+    peer: share === undefined ? "" : `processors left by the host: ${percent(1 - share)}`,
     result: spreadOf(costs.map((ns) => 1e9 / ns / FILE_CYCLES)),
     target: { atLeast: 1 },
   });

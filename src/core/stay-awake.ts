@@ -3,14 +3,14 @@
  *
  * A process without anything to do is put to sleep by the kernel, and to be woken takes it longer than such a server needs for its
  * answer: tens of microseconds on a virtual machine. So for a moment it is better not to go to sleep. Whatever else the process
- * has to do is done in the turns meanwhile; what is spent is processor time, up to `LIMIT_MS` after a call and after each answer. Where
+ * has to do is done in the turns meanwhile; what is spent is processor time, up to `limitMs` after a call and after each answer. Where
  * answers take longer than that, as over most networks, it would be spent for nothing: each time that none came in time, twice as
  * many calls as before are made the usual way before it is tried again.
  */
 import { availableParallelism } from "node:os";
 import { performance } from "node:perf_hooks";
 
-/** How long it is worth to wait. A server on the same machine answers a call, also one of a hundred operations, in less. */
+/** How long it is worth to wait for a server on the same machine: it answers a call, also one of a hundred operations, in less. */
 const LIMIT_MS = 0.25;
 
 /** The most calls that are made the usual way in between. */
@@ -19,6 +19,8 @@ const MOST_SKIPPED = 1_024;
 const NONE = 0;
 
 export interface StayAwakeOptions {
+  /** How long it is worth to wait, in milliseconds. */
+  readonly limitMs?: number;
   readonly nowMs?: () => number;
   /** Calls back in the next turn of the event loop. */
   readonly nextTurn?: (callback: () => void) => void;
@@ -27,6 +29,7 @@ export interface StayAwakeOptions {
 }
 
 export class StayAwake {
+  readonly #limitMs: number;
   readonly #nowMs: () => number;
   readonly #nextTurn: (callback: () => void) => void;
   readonly #isOfUse: boolean;
@@ -40,6 +43,7 @@ export class StayAwake {
   #skipsLeft = 0;
 
   constructor(options: StayAwakeOptions = {}) {
+    this.#limitMs = options.limitMs ?? LIMIT_MS;
     this.#nowMs = options.nowMs ?? (() => performance.now());
     this.#nextTurn = options.nextTurn ?? setImmediate;
     this.#isOfUse = (options.processors ?? availableParallelism()) > 1;
@@ -56,7 +60,7 @@ export class StayAwake {
       this.#isTurning = true;
       this.#wait++;
       this.#awaited = 0;
-      this.#untilMs = this.#nowMs() + LIMIT_MS;
+      this.#untilMs = this.#nowMs() + this.#limitMs;
       this.#nextTurn(this.#turn);
     }
     this.#awaited++;
@@ -71,7 +75,7 @@ export class StayAwake {
     if (!this.#isTurning || wait !== this.#wait) return;
     this.#awaited--;
     this.#skips = 1;
-    this.#untilMs = this.#nowMs() + LIMIT_MS;
+    this.#untilMs = this.#nowMs() + this.#limitMs;
   }
 
   readonly #turn = () => {

@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from "vitest";
-import { StayAwake } from "../../src/core/stay-awake.ts";
+import { StayAwake, type StayAwakeOptions } from "../../src/core/stay-awake.ts";
 
 /** As far as the event loop has got. */
 let nowMs = 0;
@@ -13,7 +13,11 @@ beforeEach(() => {
 });
 
 function open(processors: number): StayAwake {
-  return new StayAwake({ nowMs: () => nowMs, nextTurn: (callback) => due.push(callback), processors });
+  return new StayAwake(options(processors));
+}
+
+function options(processors: number): StayAwakeOptions {
+  return { nowMs: () => nowMs, nextTurn: (callback) => due.push(callback), processors };
 }
 
 /** Turns until nothing is left to do, or for so many turns of 10 µs, and tells how many there were. */
@@ -69,6 +73,12 @@ test("it turns for a quarter of a millisecond at the most, counted from the firs
   awake.answered(first);
   // A sum of hundredths may come to a little less than it should.
   expect([25, 26]).toContain(turns());
+});
+
+test("it turns for as long as it is told that waiting is worth", () => {
+  awake = new StayAwake({ ...options(2), limitMs: 1 });
+  awake.sent();
+  expect([100, 101]).toContain(turns());
 });
 
 test("where answers take longer, it is tried ever more seldom, up to once in 1,025 calls", () => {

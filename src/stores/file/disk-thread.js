@@ -8,11 +8,12 @@
  */
 import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
-import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
+import { Inbox } from "./inbox.js";
 import { answerLetters, failing } from "./letters.js";
 import { openFolder } from "./open-folder.js";
 import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
@@ -45,30 +46,24 @@ let uppermost = dirname(data.folder);
 /** Lets others of this process open the file. */
 let letGo = () => {};
 
-/** @type {(Letter | "close")[]} */
-const inbox = [];
+const inbox = new Inbox(port, () => {
+  if (!isServing) void serveAll();
+});
 let isServing = false;
 /** Whether the disk failed to take what nobody waited for. */
 let isInDoubt = false;
 /** @type {NodeJS.Timeout | undefined} */
 let flushing;
 
-port.on("message", (letter) => {
-  inbox.push(letter);
-  if (!isServing) void serveAll();
-});
-
 async function serveAll() {
   isServing = true;
   let isOpen = true;
-  while (isOpen && inbox.length > 0) {
-    for (let more = receiveMessageOnPort(port); more !== undefined; more = receiveMessageOnPort(port)) {
-      inbox.push(more.message);
-    }
-    const letters = inbox.splice(0, LETTERS_AT_ONCE);
+  do {
+    const letters = inbox.take(LETTERS_AT_ONCE);
     isOpen = letters.at(-1) !== "close";
     await serve(letters.filter((letter) => letter !== "close"));
-  }
+    // Where others use the folder, the processor may be theirs as well.
+  } while (isOpen && (inbox.hasMail || (folder?.isAlone === true && inbox.comesSoon())));
   isServing = false;
   if (isOpen) return;
   await close();
@@ -100,7 +95,7 @@ async function serve(letters, attempts = MAX_ATTEMPTS) {
 /** @param {readonly Answer[]} answers */
 function post(answers) {
   /** @type {Post} */
-  const post = { answers, diskMs: folder?.diskMs ?? 0 };
+  const post = { answers, diskMs: folder?.diskMs ?? 0, isAlone: folder?.isAlone ?? false };
   port.postMessage(post);
 }
 

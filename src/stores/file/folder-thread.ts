@@ -3,6 +3,7 @@ import { realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { Worker } from "node:worker_threads";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { DiskPace } from "./disk-pace.ts";
 import { mapFailure } from "./errors.ts";
 import { closeGates, newGate } from "./gate.js";
 import type { Letter, Post, Replies, Reply, Request, ThreadData } from "./protocol.ts";
@@ -10,12 +11,12 @@ import type { Letter, Post, Replies, Reply, Request, ThreadData } from "./protoc
 interface Pending {
   readonly resolve: (reply: never) => void;
   readonly reject: (error: unknown) => void;
+  /** What its process stays awake for, if it does. */
+  readonly wait: number | undefined;
 }
 
 /** How long the end of a thread is waited for. */
 const LEAVE_MS = 5_000;
-/** How much the latest change counts in what the disk takes of late. */
-const SMOOTHING = 0.1;
 
 const threads = new Map<string, FolderThread>();
 
@@ -29,7 +30,7 @@ export class FolderThread {
   #worker: Worker | undefined;
   readonly #pending = new Map<number, Pending>();
   #lastNumber = 0;
-  #diskMs = 0;
+  readonly #pace = new DiskPace();
 
   private constructor(folder: string) {
     this.folder = folder;
@@ -51,7 +52,7 @@ export class FolderThread {
 
   /** How long the disk takes for a change, of late, in milliseconds. */
   get diskMs(): number {
-    return this.#diskMs;
+    return this.#pace.diskMs;
   }
 
   ask<R extends Request>(request: R): Promise<Replies[R["verb"]]> {
@@ -60,7 +61,7 @@ export class FolderThread {
     return new Promise((resolve, reject) => {
       // Somebody awaits it, so the process stays until it is there.
       if (this.#pending.size === 0) worker.ref();
-      this.#pending.set(number, { resolve, reject });
+      this.#pending.set(number, { resolve, reject, wait: this.#pace.sent() });
       const letter: Letter = { number, request };
       worker.postMessage(letter);
     });
@@ -119,11 +120,12 @@ export class FolderThread {
     return worker;
   }
 
-  #deliver({ answers, diskMs }: Post): void {
-    this.#diskMs += (diskMs - this.#diskMs) * SMOOTHING;
+  #deliver({ answers, ...pace }: Post): void {
+    this.#pace.told(pace);
     for (const { number, reply, failure } of answers) {
       const pending = this.#pending.get(number);
       this.#pending.delete(number);
+      this.#pace.answered(pending?.wait);
       if (failure === undefined) pending?.resolve(reply as Reply as never);
       else pending?.reject(mapFailure(failure, this.folder));
     }

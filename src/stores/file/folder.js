@@ -131,6 +131,11 @@ export class Folder {
     return result;
   }
 
+  /** Whether no other process seems to use the folder. */
+  get isAlone() {
+    return this.#inARow >= this.#aloneAfter;
+  }
+
   /** Whether all is on the disk that the latest transaction saw, of whichever process it was. */
   get isFlushed() {
     return isSameMoment(this.#flushed, this.#state);
@@ -308,9 +313,8 @@ export class Folder {
     this.#entry.add(packChange(NO_KEY, timeBytes({ boot, offsetMs, lastMs, lastMonotonicMs })));
     const { bytes, sum } = this.#entry.end(generation, sumBefore);
     const newEnd = end + bytes.length;
-    const isAlone = this.#inARow >= this.#aloneAfter;
     const isLittle = newEnd - this.#state.settledEnd <= this.#unsettledBytes;
-    if (!isAlone || !isLittle || !this.tables.mayStay(this.#unsettledBytes)) this.tables.settle();
+    if (!this.isAlone || !isLittle || !this.tables.mayStay(this.#unsettledBytes)) this.tables.settle();
     // The present transaction has read it for itself.
     Object.assign(this.#state, { lastMs, lastMonotonicMs, sum, end: newEnd, loggedMs: lastMs });
     if (this.tables.areSettled) Object.assign(this.#state, { settledEnd: newEnd, settledSum: sum });

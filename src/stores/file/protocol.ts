@@ -142,9 +142,15 @@ export interface Answer {
   readonly failure?: Failure;
 }
 
-/** Answers that go out together. */
-export interface Post {
-  readonly answers: readonly Answer[];
+/** How the thread fares with the folder. */
+export interface Pace {
   /** How long the disk took for the latest change, in milliseconds. */
   readonly diskMs: number;
+  /** Whether no other process seems to use the folder. */
+  readonly isAlone: boolean;
+}
+
+/** Answers that go out together. */
+export interface Post extends Pace {
+  readonly answers: readonly Answer[];
 }
