@@ -62,6 +62,7 @@ async function serveAll() {
     const letters = inbox.take(LETTERS_AT_ONCE);
     isOpen = letters.at(-1) !== "close";
     await serve(letters.filter((letter) => letter !== "close"));
+    await inbox.turn();
     // Where others use the folder, the processor may be theirs as well.
   } while (isOpen && (inbox.hasMail || (folder?.isAlone === true && inbox.comesSoon())));
   isServing = false;

@@ -53,9 +53,8 @@ export class Folder {
   #log;
   /** How long a log becomes. */
   #logBytes;
-  /** How much of it may not be in the tables, … */
+  /** How much of it may not be in the tables, and after how many transactions in a row. */
   #unsettledBytes;
-  /** … and after how many transactions in a row. */
   #aloneAfter;
   /** @type {Tables} */
   tables;
@@ -75,9 +74,8 @@ export class Folder {
   #flushed = { generation: 0, end: 0 };
   /** The time of the folder that is known to be on the disk. A machine that loses its power goes on from there, or later. */
   keptMs = 0;
-  /** How long the latest commit took. */
+  /** How long the latest commit took, and the latest change, with the disk, in milliseconds. */
   #commitMs = 0;
-  /** How long the latest change took, with the disk, in milliseconds. */
   diskMs = 0;
   #restUntilMs = Number.NEGATIVE_INFINITY;
 

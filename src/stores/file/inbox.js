@@ -19,7 +19,7 @@ import { receiveMessageOnPort } from "node:worker_threads";
 
 /** How long it is worth to look for a letter. A program with a hundred callers writes the next one in less. */
 const WATCH_MS = 0.5;
-/** After so long the thread goes back to its event loop, however many letters come: what was answered before it was on the disk is put there by a timer. */
+/** After so long the event loop has its turn, however many letters come: what was answered before it was on the disk is put there by a timer. */
 const TURN_MS = 20;
 /** The most answers after which nothing is looked for. */
 const MOST_SKIPPED = 1_024;
@@ -32,7 +32,7 @@ export class Inbox {
   #nowMs;
   #isOfUse;
   #isClosed = false;
-  /** When the event loop had its last turn, as far as is known. */
+  /** When the event loop had its last turn. */
   #turnedMs = Number.NEGATIVE_INFINITY;
   /** How many answers are not waited after when the next letter comes late, and how many of them are left now. */
   #skips = 1;
@@ -48,7 +48,6 @@ export class Inbox {
     this.#nowMs = nowMs;
     this.#isOfUse = processors > 1;
     port.on("message", (mail) => {
-      this.#turnedMs = this.#nowMs();
       this.#mail.push(mail);
       onMail();
     });
@@ -73,15 +72,24 @@ export class Inbox {
     return this.#mail.length > 0;
   }
 
+  /**
+   * Lets the event loop have its turn where it has had none for a while. That a letter was heard is no sign of one: Node hands out a thousand of them in
+   * one turn.
+   */
+  async turn() {
+    if (this.#nowMs() - this.#turnedMs < TURN_MS) return;
+    await new Promise((resolve) => setImmediate(resolve));
+    this.#turnedMs = this.#nowMs();
+  }
+
   /** Looks for the next letter for a moment, where that is likely to come. Returns whether it has. */
   comesSoon() {
     if (!this.#isOfUse) return false;
-    const beganMs = this.#nowMs();
-    if (beganMs - this.#turnedMs > TURN_MS) return false;
     if (this.#skipsLeft > 0) {
       this.#skipsLeft--;
       return false;
     }
+    const beganMs = this.#nowMs();
     do {
       if (this.#look()) {
         this.#skips = 1;

@@ -42,10 +42,17 @@ describe("file: the pace of the disk", () => {
     { what: "while others use the folder", known: [[0.3, false]] },
     { what: "for a disk that takes a millisecond and more", known: [[1.1, true]] },
     {
-      what: "since others came, or the disk became slow",
+      what: "since others came",
       known: [
         [0.3, true],
         [0.3, false],
+      ],
+    },
+    {
+      what: "since the disk became slow",
+      known: [
+        [0.3, true],
+        [1.1, true],
       ],
     },
   ] as const)("lets the process sleep $what", ({ known }) => {

@@ -9,6 +9,7 @@ import { createLocks, StoreUnavailableError, systemClock } from "holdfast";
 import { casStore } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { StayAwake } from "../../../src/core/index.ts";
 import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
 import { newGate } from "../../../src/stores/file/gate.js";
@@ -43,6 +44,17 @@ describe("file: the thread of a folder", () => {
     await [...threads][0]?.terminate();
     await left;
     expect(await asked).toBe("STORE_UNAVAILABLE");
+  });
+
+  test("is waited for awake when no other process uses the folder, until each answer has come", async () => {
+    const sent = vi.spyOn(StayAwake.prototype, "sent");
+    const answered = vi.spyOn(StayAwake.prototype, "answered");
+    onTestFinished(() => void [sent, answered].map((spy) => spy.mockRestore()));
+    const thread = FolderThread.of(testFolder());
+    for (let request = 0; request < 30; request++) await thread.ask({ verb: "read", keys: [] });
+    await thread.leave();
+    expect(sent.mock.calls.length).toBeGreaterThan(10);
+    expect(answered.mock.calls).toEqual(sent.mock.results.map(({ value }) => [value]));
   });
 
   test("is shared by all stores of a process, and ends with the last", async () => {
