@@ -30,6 +30,8 @@ export default defineConfig({
   },
   test: {
     include: ["test/**/*.test.ts"],
+    // Programs that tests start are compiled once, before any of them.
+    globalSetup: "test/setup.ts",
     // A hung promise is a failure that names its test, not a run that never ends.
     testTimeout: 20_000,
     // They start and stop servers.

@@ -1,7 +1,8 @@
 /** `npm run bench -- <suite>`: measures the built package. Installs, builds and compiles the bench first where that is needed. */
 import { cpSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { build, checkNode, install, modifiedMs, newestMs, root, runNode, runTool, step } from "./steps.js";
+import { modifiedMs, newestMs } from "./source-age.js";
+import { build, checkNode, install, root, runNode, runTool, step } from "./steps.js";
 
 checkNode();
 if (!(await install()) || !(await build()) || !(await compileBench())) process.exit(1);

@@ -4,11 +4,12 @@
  * Only Node's own modules are used, because this runs before anything is installed.
  */
 import { spawn } from "node:child_process";
-import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { descendantsOf, signalAll } from "./process-tree.js";
+import { modifiedMs, newestMs } from "./source-age.js";
 
 export const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -136,16 +137,4 @@ export async function build() {
     if (code !== 0) rmSync(dist, { recursive: true, force: true });
     return code;
   });
-}
-
-/** When a file was changed; 0 where there is none. */
-export function modifiedMs(path) {
-  return existsSync(path) ? statSync(path).mtimeMs : 0;
-}
-
-/** When the newest file or folder in a tree was changed. A removed file shows in its folder. */
-export function newestMs(path) {
-  const stats = statSync(path);
-  if (!stats.isDirectory()) return stats.mtimeMs;
-  return Math.max(stats.mtimeMs, ...readdirSync(path).map((name) => newestMs(join(path, name))));
 }

@@ -26,7 +26,9 @@ beforeAll(() => {
   mkdirSync(join(root, folder), { recursive: true });
   for (const { file, code } of snippets) writeFileSync(join(root, folder, file), code);
   const files = snippets.map(({ file }) => file);
-  const config = { extends: "../../tsconfig.json", compilerOptions: { noUnusedLocals: false }, files };
+  const compilerOptions = { noUnusedLocals: false };
+  // What the other one includes has been checked already.
+  const config = { extends: "../../tsconfig.json", compilerOptions, include: [], files };
   writeFileSync(join(root, folder, "tsconfig.json"), JSON.stringify(config));
 });
 

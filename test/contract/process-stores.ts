@@ -2,13 +2,13 @@
  * Stores that live in processes of their own, for the contract suite: every call goes there and back through the channel between a
  * process and its child. A process is started once, and serves the instances of all tests that have the same place in theirs.
  */
-import { type ChildProcess, fork } from "node:child_process";
-import { fileURLToPath } from "node:url";
+import type { ChildProcess } from "node:child_process";
 import { type GrantListener, HoldfastError, type RenewAnswer, type Store } from "holdfast";
 import type { OpenOptions } from "holdfast/testing";
+import { forkProgram } from "../programs.ts";
 import type { Call, Failure, Listen, Told } from "./store-process.ts";
 
-const program = fileURLToPath(new URL("./store-process.ts", import.meta.url));
+const program = new URL("./store-process.ts", import.meta.url);
 
 export class StoreProcess {
   readonly #child: ChildProcess;
@@ -20,7 +20,7 @@ export class StoreProcess {
   /** Starts a process for stores over this folder. */
   constructor(folder: string) {
     // Bigint fences travel as they are.
-    this.#child = fork(program, [folder], { execArgv: ["--import", "tsx"], serialization: "advanced" });
+    this.#child = forkProgram(program, [folder], { serialization: "advanced" });
     this.#child.on("message", (message) => this.#heard(message as Told));
     this.#child.once("exit", (code, signal) => {
       const error = new Error(`The process of the store ended with ${code ?? signal}.`);

@@ -1,13 +1,13 @@
 import { execFile } from "node:child_process";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
+import { compiled } from "../programs.ts";
 
-const program = fileURLToPath(new URL("./idle-process.ts", import.meta.url));
+const program = new URL("./idle-process.ts", import.meta.url);
 
 /** What a process prints that ends by itself. Rejects when it does not, or when it ends with work undone. */
 async function outputOf(what: string): Promise<string> {
-  const { stdout } = await promisify(execFile)(process.execPath, ["--import", "tsx", program, what], {
+  const { stdout } = await promisify(execFile)(process.execPath, [compiled(program), what], {
     timeout: 15_000,
   });
   return stdout.trim();

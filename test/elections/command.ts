@@ -7,7 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { startRedis } from "../engines/redis.ts";
+import { compilePrograms } from "../programs.ts";
 import { electionRounds } from "./kill-rounds.ts";
+
+compilePrograms();
 
 const { values } = parseArgs({
   options: {

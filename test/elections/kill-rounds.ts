@@ -2,15 +2,15 @@
  * Candidates campaign, and whoever leads is killed, or told to go, again and again. Never do two lead, fences only grow, and the
  * office is filled again as fast as it can be: after a crash when the ttl is over, after a resignation at once.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { openStore } from "holdfast/open";
 import { until } from "../engines/engine.ts";
+import { forkProgram } from "../programs.ts";
 
 export interface ElectionRoundsOptions {
   readonly url: string;
@@ -36,7 +36,7 @@ export interface ElectionReport {
   readonly faults: readonly string[];
 }
 
-const program = fileURLToPath(new URL("./candidate-process.ts", import.meta.url));
+const program = new URL("./candidate-process.ts", import.meta.url);
 const monotonicMs = () => Number(process.hrtime.bigint()) / 1e6;
 
 export async function electionRounds(options: ElectionRoundsOptions): Promise<ElectionReport> {
@@ -47,7 +47,7 @@ export async function electionRounds(options: ElectionRoundsOptions): Promise<El
   const emptyMs = { SIGKILL: [] as number[], SIGTERM: [] as number[] };
 
   async function start(): Promise<void> {
-    const child = fork(program, [url, log, String(ttlMs)], { execArgv: ["--import", "tsx"] });
+    const child = forkProgram(program, [url, log, String(ttlMs)]);
     child.once("exit", (code, signal) => {
       children.delete(child.pid ?? 0);
       if (signal !== "SIGKILL" && code !== 0) faults.push(`a candidate ended with ${code ?? signal}`);

@@ -1,12 +1,12 @@
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { createLocks, memoryStore } from "holdfast";
 import { createFenceGate, type FenceGate, type FenceMarks } from "holdfast/fencing";
 import { ManualClock, settled } from "holdfast/testing";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { forkProgram } from "../programs.ts";
 import { testFolder } from "../stores/file/folders.ts";
 import { checkRegister, type WrittenValue } from "./register-model.ts";
 
@@ -339,9 +339,7 @@ describe("a file of marks", () => {
     const file = newFile();
     let highest = 0;
     for (let round = 0; round < 3; round++) {
-      const child = fork(fileURLToPath(new URL("./gate-process.ts", import.meta.url)), [file, `${highest}`], {
-        execArgv: ["--import", "tsx"],
-      });
+      const child = forkProgram(new URL("./gate-process.ts", import.meta.url), [file, `${highest}`]);
       onTestFinished(() => void child.kill("SIGKILL"));
       const target = highest + 20 + round * 7;
       await reaches(child, target, (fence) => {

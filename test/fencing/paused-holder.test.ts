@@ -2,12 +2,11 @@
  * The holder that every lock with a timeout has to fear: a real process, stopped by the operating system for longer than its
  * ttl, which writes when it wakes up. Without a guard its write lands on top of its successor's. With one it is refused.
  */
-import { fork } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { test } from "vitest";
 import { until } from "../engines/engine.ts";
+import { forkProgram } from "../programs.ts";
 import { storages } from "./storages.ts";
 
 const ttlMs = 1_000;
@@ -31,8 +30,8 @@ test.concurrent.for(Object.entries(storages))(
     const locks = createLocks(storage.store, { onWarning: () => {} });
     onTestFinished(() => locks.close());
 
-    const program = fileURLToPath(new URL("./paused-writer.ts", import.meta.url));
-    const child = fork(program, [name, server.url, `${ttlMs}`], { execArgv: ["--import", "tsx"] });
+    const program = new URL("./paused-writer.ts", import.meta.url);
+    const child = forkProgram(program, [name, server.url, `${ttlMs}`]);
     onTestFinished(() => void child.kill("SIGKILL"));
     const messages: WriterMessage[] = [];
     child.on("message", (message) => messages.push(message as WriterMessage));

@@ -42,6 +42,7 @@ for (const name of [
   ".gitignore",
   "docs",
   "examples",
+  "scripts",
   "src",
   "test",
   "package.json",

@@ -8,8 +8,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { startRedis } from "../engines/redis.ts";
+import { compilePrograms } from "../programs.ts";
 import { runScheduleHistory } from "./histories.ts";
 import { killRounds } from "./kill-rounds.ts";
+
+compilePrograms();
 
 const { values } = parseArgs({
   options: {

@@ -2,14 +2,14 @@
  * Replicas with wrong clocks run a schedule of one tick a second, and are killed and replaced meanwhile. Every tick must run
  * once, or, where runs are taken over, at least once and with a growing fence.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { createLocks, type RunRecord, type ScheduleOptions } from "holdfast";
 import { openStore } from "holdfast/open";
+import { forkProgram } from "../programs.ts";
 
 /** What a replica is told. */
 export interface ReplicaPlan {
@@ -49,7 +49,7 @@ export interface KillReport {
 const MAX_SKEW_MS = 3_000;
 const TTL_MS = 1_500;
 const NAME = "every-second";
-const program = fileURLToPath(new URL("./replica-process.ts", import.meta.url));
+const program = new URL("./replica-process.ts", import.meta.url);
 
 export async function killRounds(options: KillRoundsOptions): Promise<KillReport> {
   const { url, folder, ticks, replicas, killEveryMs, takeover } = options;
@@ -77,7 +77,7 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
     );
     skewsMs.push(skewMs);
     const plan: ReplicaPlan = { url, log, name, skewMs, runMs: takeover ? 300 : 0, options: schedule };
-    const child = fork(program, [JSON.stringify(plan)], { execArgv: ["--import", "tsx"] });
+    const child = forkProgram(program, [JSON.stringify(plan)]);
     children.add(child);
     child.once("exit", (code, signal) => {
       children.delete(child);

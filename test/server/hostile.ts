@@ -3,16 +3,16 @@
  * connections that say nothing, and readers that do not read. The server is another process, so that a crash is one, and
  * its memory is its own. Meanwhile an honest client goes on taking locks.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp, type Socket } from "node:net";
-import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { ServerLimits } from "holdfast/server";
 import { RequestWriter } from "../../src/protocol/index.ts";
 import { claimRequest } from "../core/claim-request.ts";
+import { forkProgram } from "../programs.ts";
 import { Random } from "../simulation/random.ts";
 
 export interface HostileReport {
@@ -401,8 +401,8 @@ export class ServerProcess {
   }
 
   static async start(limits: ServerLimits): Promise<ServerProcess> {
-    const file = fileURLToPath(new URL("server-process.ts", import.meta.url));
-    const child = fork(file, [JSON.stringify(limits)], { execArgv: ["--expose-gc", "--import", "tsx"] });
+    const file = new URL("server-process.ts", import.meta.url);
+    const child = forkProgram(file, [JSON.stringify(limits)], { execArgv: ["--expose-gc"] });
     const [{ url, port }] = (await once(child, "message")) as [{ url: string; port: number }];
     return new ServerProcess(child, url, port);
   }

@@ -3,14 +3,14 @@
  * emptied and cut off while workers take turns. Throughout: fences only grow, the store never has two holders, an outage is
  * never contention, everybody is served soon after the server is back, and nothing is unhandled, which the test runner watches.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { type Clock, createLocks, type Locks, systemClock } from "holdfast";
 import { expect, onTestFinished, test } from "vitest";
 import { type Engine, until } from "../engines/engine.ts";
 import { cutReplyTo, cutRequest, type NetworkProxy, startProxy } from "../engines/proxy.ts";
+import { forkProgram } from "../programs.ts";
 import { type Participant, Workers } from "./workers.ts";
 import type { HolderMessage } from "./writing-holder.ts";
 import { testWrongClocks } from "./wrong-clocks.ts";
@@ -234,7 +234,7 @@ async function startHolder({ holder }: StoreUnderFaults): Promise<{
   messages: HolderMessage[];
 }> {
   const args = [holder.target(), `${ttlMs}`];
-  const child = fork(fileURLToPath(holder.program), args, { execArgv: ["--import", "tsx"] });
+  const child = forkProgram(holder.program, args);
   onTestFinished(() => void child.kill("SIGKILL"));
   const messages: HolderMessage[] = [];
   child.on("message", (message) => messages.push(message as HolderMessage));

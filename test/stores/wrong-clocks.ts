@@ -3,10 +3,9 @@
  * clock would not do: a store that looked at `Date` behind its back would go unnoticed. So the processes are real, and `Date` itself is
  * wrong in them.
  */
-import { fork } from "node:child_process";
-import { fileURLToPath } from "node:url";
 import { expect, onTestFinished, test } from "vitest";
 import { until } from "../engines/engine.ts";
+import { forkProgram } from "../programs.ts";
 import type { TurnMessage } from "./turn-taker.ts";
 
 export interface StoreUnderWrongClocks {
@@ -59,8 +58,7 @@ export function testWrongClocks(subject: StoreUnderWrongClocks): void {
 
 function startTaker({ holder }: StoreUnderWrongClocks, byMs: number) {
   const shift = new URL("./shifted-date.js", import.meta.url);
-  const child = fork(fileURLToPath(holder.program), [holder.target(), `${TTL_MS}`, "take turns"], {
-    execArgv: ["--import", "tsx"],
+  const child = forkProgram(holder.program, [holder.target(), `${TTL_MS}`, "take turns"], {
     // By the environment, as that is for threads as well.
     env: { ...process.env, SHIFT_MS: `${byMs}`, NODE_OPTIONS: `--import ${shift}` },
   });

@@ -1,15 +1,14 @@
 /** Processes that end by themselves, in the middle of whatever their threads do: as applications end that do not close their stores. */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { describe, expect, type TestContext, test } from "vitest";
+import { forkProgram } from "../../programs.ts";
 import { testFolder } from "./folders.ts";
 
 function start({ onTestFinished }: TestContext, program: string, ...args: readonly string[]): ChildProcess {
-  const path = fileURLToPath(new URL(program, import.meta.url));
-  const child = fork(path, args, { execArgv: ["--import", "tsx"], silent: true });
+  const child = forkProgram(new URL(program, import.meta.url), args, { silent: true });
   onTestFinished(() => void child.kill("SIGKILL"));
   return child;
 }

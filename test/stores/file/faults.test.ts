@@ -2,15 +2,15 @@
  * Processes get killed and stopped, and clocks are wrong. Throughout: fences only grow, an outage is never
  * contention, what is held stays held, and nothing is unhandled, which the test runner watches.
  */
-import { fork, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { createLocks, systemClock } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { afterAll, describe, expect, type TestContext, test } from "vitest";
 import { until } from "../../engines/engine.ts";
+import { forkProgram } from "../../programs.ts";
 import { processFaults } from "../fault-suite.ts";
 import type { HolderMessage } from "../writing-holder.ts";
 import { newFolder, testFolder } from "./folders.ts";
@@ -25,8 +25,7 @@ function start(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ) {
-  const path = fileURLToPath(new URL(program, import.meta.url));
-  const child = fork(path, args, { execArgv: ["--import", "tsx"], env: { ...process.env, ...env } });
+  const child = forkProgram(new URL(program, import.meta.url), args, { env: { ...process.env, ...env } });
   onTestFinished(() => void child.kill("SIGKILL"));
   return child;
 }

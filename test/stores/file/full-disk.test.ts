@@ -1,12 +1,11 @@
 /** A disk without room, which only root can make: a small one in memory is mounted for it. */
-import { fork } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { createLocks, type Lease, type Locks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { forkProgram } from "../../programs.ts";
 import { canMount, mountedFolder } from "./mounts.ts";
 import { Told } from "./told.ts";
 
@@ -122,8 +121,8 @@ describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk"
   // Where lmdb fails to write a page far behind in its file, it writes over its own memory: a few of these end the process.
   test("does not end a process whose file has some megabytes, and is over when there is room", async () => {
     const folder = smallDisk(24);
-    const path = fileURLToPath(new URL("./filling-process.ts", import.meta.url));
-    const child = fork(path, [join(folder, "data")], { execArgv: ["--import", "tsx"], silent: true });
+    const program = new URL("./filling-process.ts", import.meta.url);
+    const child = forkProgram(program, [join(folder, "data")], { silent: true });
     onTestFinished(() => void child.kill("SIGKILL"));
     const ended = once(child, "exit").then(([, signal]) => [signal]);
     const takeHundred = async (): Promise<readonly unknown[]> => {

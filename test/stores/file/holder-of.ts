@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import type { TestContext } from "vitest";
+import { compiled } from "../../programs.ts";
 
 /** Starts a process that holds a lock until its input ends. */
 export async function holderOf(
@@ -10,8 +10,8 @@ export async function holderOf(
   key: string,
   unshared: readonly string[] = [],
 ) {
-  const program = fileURLToPath(new URL("./twin-process.ts", import.meta.url));
-  const [command = "", ...args] = [...unshared, process.execPath, "--import=tsx", program, folder, key];
+  const program = compiled(new URL("./twin-process.ts", import.meta.url));
+  const [command = "", ...args] = [...unshared, process.execPath, program, folder, key];
   const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
   context.onTestFinished(() => void child.kill("SIGKILL"));
   const [said] = await once(child.stdout, "data");

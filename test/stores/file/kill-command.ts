@@ -6,8 +6,11 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { compilePrograms } from "../../programs.ts";
 import { killRounds } from "./kill-rounds.ts";
 import { loneRounds } from "./lone-rounds.ts";
+
+compilePrograms();
 
 const { values } = parseArgs({ options: { rounds: { type: "string", default: "200" } } });
 const kills = Math.ceil(Number(values.rounds) / 2);

@@ -3,15 +3,16 @@
  * files open again, somebody is always served, a lock that was held stays held, nobody is granted a lock before the lease of
  * whoever was killed has ended, and fences only grow.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { until } from "../../engines/engine.ts";
+import { forkProgram } from "../../programs.ts";
 import { grantsIn, heldBy, judge, monotonicMs } from "./grant-log.ts";
-import { compileLocker, end, recordsIn } from "./lockers.ts";
+import { end, lockerProgram, recordsIn } from "./lockers.ts";
 import { checkPages } from "./page-check.ts";
 import { livePath } from "./raw-files.ts";
 
@@ -44,13 +45,12 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   const { folder, kills, held: wanted, forMs = 0 } = options;
   const data = join(folder, "data");
   const log = join(folder, "log");
-  const program = await compileLocker(join(folder, "program"));
   const endMs = performance.now() + forMs;
   const faults: string[] = [];
   const children = new Set<ChildProcess>();
   const ready = new Set<ChildProcess>();
   const start = () => {
-    const child = fork(program, [data, log, String(TTL_MS), "busy", ...KEYS], { execArgv: [] });
+    const child = forkProgram(lockerProgram, [data, log, String(TTL_MS), "busy", ...KEYS]);
     children.add(child);
     child.on("message", (word) => {
       if (word === "ready") ready.add(child);

@@ -3,7 +3,7 @@
  * nobody has it open, and what is true has to be found in the logs. The system keeps what a process wrote that was killed, so nothing may be
  * lost: what was held is held, what was given back is free, and fences only grow.
  */
-import { type ChildProcess, fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -11,9 +11,10 @@ import { isDeepStrictEqual } from "node:util";
 import { createLocks, type Locks } from "holdfast";
 import { fileStore } from "holdfast/file";
 import { claimRequest } from "../../core/claim-request.ts";
+import { forkProgram } from "../../programs.ts";
 import { type Grant, grantsIn, heldBy, judge, monotonicMs } from "./grant-log.ts";
 import type { KillReport, KillRoundsOptions } from "./kill-rounds.ts";
-import { compileLocker, end, recordsIn } from "./lockers.ts";
+import { end, lockerProgram, recordsIn } from "./lockers.ts";
 import { checkPages } from "./page-check.ts";
 
 /** Long enough to be looked at after whoever held it was killed, also on a busy machine. */
@@ -34,7 +35,6 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
   const { folder, kills, held: wanted } = options;
   const data = join(folder, "data");
   const log = join(folder, "log");
-  const program = await compileLocker(join(folder, "program"));
   const faults: string[] = [];
   const killedMs = new Map<number, number>();
   const fence = await holdForGood(data);
@@ -47,7 +47,7 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
     const work = Math.random() < 0.5 ? ["busy", ...group] : ["quiet", `work:${round % GROUPS}:0`];
     const live = async () => {
       const isEarly = Math.random() < 0.4;
-      const child = fork(program, [data, log, String(TTL_MS), ...work], { execArgv: [] });
+      const child = forkProgram(lockerProgram, [data, log, String(TTL_MS), ...work]);
       const fault = await reach(child, isEarly ? "opening" : "ready");
       if (fault === undefined) await sleep(Math.random() * (isEarly ? OPENING_MS : 300));
       else faults.push(fault);

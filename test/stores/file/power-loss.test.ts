@@ -25,6 +25,7 @@ import { LmdbFile } from "../../../src/stores/file/lmdb-file.js";
 import { Log } from "../../../src/stores/file/log.js";
 import { openFolder } from "../../../src/stores/file/open-folder.js";
 import type { Answer, Letter, Post, ReadReply } from "../../../src/stores/file/protocol.ts";
+import { compiled } from "../../programs.ts";
 import { Random } from "../../simulation/random.ts";
 import { testFolder } from "./folders.ts";
 import { letter, reading } from "./letters.ts";
@@ -180,8 +181,8 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
       return seen;
     };
     expect(look(1)).toEqual([undefined, "not flushed"]);
-    const program = join(import.meta.dirname, "committing-process.ts");
-    const killed = spawn(process.execPath, ["--import=tsx", program, folder]);
+    const program = compiled(new URL("./committing-process.ts", import.meta.url));
+    const killed = spawn(process.execPath, [program, folder]);
     expect((await once(killed, "exit"))[1]).toBe("SIGKILL");
     expect(look(2)).toEqual(["held", "flushed"]);
     // Once is enough, while nobody writes.
@@ -196,8 +197,8 @@ describe("file: a loss of power", { timeout: 60_000 }, () => {
     const held = (number: number, key: string) => [letter(number, [{ key, text: "held" }])];
     const posts: (readonly Answer[])[] = [];
     answerLetters(files, held(1, "a"), () => {});
-    const program = join(import.meta.dirname, "committing-process.ts");
-    const other = spawn(process.execPath, ["--import=tsx", program, folder]);
+    const program = compiled(new URL("./committing-process.ts", import.meta.url));
+    const other = spawn(process.execPath, [program, folder]);
     await once(other, "exit");
     const descriptors = new Set<number>();
     vi.mocked(fdatasyncSync).mockImplementation((descriptor) => {

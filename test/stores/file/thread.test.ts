@@ -3,7 +3,6 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { createLocks, StoreUnavailableError, systemClock } from "holdfast";
 import { casStore } from "holdfast/cas";
@@ -13,6 +12,7 @@ import { StayAwake } from "../../../src/core/index.ts";
 import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
 import { newGate } from "../../../src/stores/file/gate.js";
+import { compiled } from "../../programs.ts";
 import { distantDriver } from "../cas/distant-driver.ts";
 import { testFolder } from "./folders.ts";
 import { skipped } from "./mounts.ts";
@@ -165,8 +165,8 @@ describe("file: the thread of a folder", () => {
 
   test("does not keep a program from ending that has not closed its store", () => {
     const folder = testFolder();
-    const program = fileURLToPath(new URL("./careless-process.ts", import.meta.url));
-    const said = execFileSync(process.execPath, ["--import", "tsx", program, folder], {
+    const program = compiled(new URL("./careless-process.ts", import.meta.url));
+    const said = execFileSync(process.execPath, [program, folder], {
       encoding: "utf8",
       timeout: 15_000,
     });

@@ -3,10 +3,8 @@
  * outage is never contention, nobody hangs for longer than a heartbeat once the server is back, and nothing is
  * unhandled, which the test runner watches.
  */
-import { fork } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { createLocks, systemClock } from "holdfast";
 import { connectionOver, type RedisClient, redisStore } from "holdfast/redis";
 import { describe, expect, type TestContext, test } from "vitest";
@@ -25,6 +23,7 @@ import {
   startRedisCluster,
   startRedisSentinels,
 } from "../../engines/redis-topologies.ts";
+import { forkProgram } from "../../programs.ts";
 import { wrongBy } from "../fault-suite.ts";
 import { type Participant, Workers } from "../workers.ts";
 import { Witness } from "./witness.ts";
@@ -203,8 +202,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
 
   test("a holder that was paused for longer than its ttl knows that it lost before it writes", async (context) => {
     const server = await started(context, startRedis());
-    const program = fileURLToPath(new URL("./holder-process.ts", import.meta.url));
-    const child = fork(program, [`${server.port}`, `${ttlMs}`], { execArgv: ["--import", "tsx"] });
+    const program = new URL("./holder-process.ts", import.meta.url);
+    const child = forkProgram(program, [`${server.port}`, `${ttlMs}`]);
     context.onTestFinished(() => void child.kill("SIGKILL"));
     const messages: { fence?: string; wrote?: number; lost?: boolean }[] = [];
     child.on("message", (message) => messages.push(message as object));

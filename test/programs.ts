@@ -1,0 +1,50 @@
+/**
+ * Programs that tests start as processes of their own, compiled once for all of them to .tests/: to start one through tsx costs a
+ * second of the processor more.
+ */
+import { type ChildProcess, execFileSync, type ForkOptions, fork } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { modifiedMs, newestMs } from "../scripts/source-age.js";
+import { root } from "./source-tree.ts";
+
+const folder = join(root, ".tests");
+
+/** Compiles what is newer than what is there. Before anything is started: vitest does so (vitest.config.ts), and so does each command. */
+export function compilePrograms(): void {
+  const sources = ["src", "test", "tsconfig.json", "package.json"];
+  const changedMs = Math.max(...sources.map((source) => newestMs(join(root, source))));
+  const done = join(folder, "package.json");
+  if (modifiedMs(done) > changedMs) return;
+  const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+  execFileSync(process.execPath, [compiler, "-p", "test/tsconfig.json"], { cwd: root, stdio: "inherit" });
+  mkdirSync(folder, { recursive: true });
+  // Written last. There, "holdfast" is what was compiled beside it, and not what was built.
+  writeFileSync(done, ownPackage());
+}
+
+/** The compiled form of a program. */
+export function compiled(source: URL): string {
+  const path = relative(root, fileURLToPath(source));
+  const program = join(folder, path.replace(/\.ts$/, ".js"));
+  if (!existsSync(program)) throw new Error(`${program} is missing: is ${path} below test?`);
+  return program;
+}
+
+/** Starts a program that talks to this process. It has none of the arguments that this one was given for itself. */
+export function forkProgram(
+  source: URL,
+  args: readonly string[] = [],
+  options: ForkOptions = {},
+): ChildProcess {
+  return fork(compiled(source), args, { execArgv: [], ...options });
+}
+
+function ownPackage(): string {
+  const { name, type, exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Record<
+    string,
+    unknown
+  >;
+  return JSON.stringify({ name, type, exports }).replaceAll('"./dist/', '"./src/');
+}
