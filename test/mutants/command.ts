@@ -29,9 +29,10 @@ const suites: Readonly<Record<Part, readonly string[]>> = {
   cas: ["test/stores/cas"],
   // The others need a real etcd, and take their time.
   etcd: ["found-grant", "given-up", "moved-claims"].map((name) => `test/stores/etcd/${name}.test.ts`),
-  file: ["power-loss", "made-anew", "counted-commits", "settling", "full-disk"].map(
-    (name) => `test/stores/file/${name}.test.ts`,
-  ),
+  file: [
+    ...["power-loss", "made-anew", "counted-commits", "settling", "full-disk"],
+    ...["inbox", "disk-pace", "thread"],
+  ].map((name) => `test/stores/file/${name}.test.ts`),
   // One of these is a simulation of its own.
   thread: ["test/thread/standby.test.ts", "test/thread/random-blocks.test.ts"],
 };

@@ -24,6 +24,7 @@ const swapRequest = "src/stores/etcd/swap-request.ts";
 const etcdDriver = "src/stores/etcd/driver.ts";
 const letters = "src/stores/file/letters.js";
 const folder = "src/stores/file/folder.js";
+const inbox = "src/stores/file/inbox.js";
 const base = "src/stores/file/base.js";
 const log = "src/stores/file/log.js";
 const standby = "src/thread/standby.ts";
@@ -884,6 +885,36 @@ export const mutants: readonly Mutant[] = [
     name: "file: any number of rows stays in front, with room on the disk for each",
     file: "src/stores/file/tables.js",
     find: "this.#recent.size > MOST_IN_FRONT || ",
+    replace: "",
+  },
+  {
+    name: "file: letters that come all the time keep the thread from its timers",
+    file: inbox,
+    find: "if (this.#nowMs() - this.#turnedMs < TURN_MS) return;",
+    replace: "if (this.#nowMs() > 0) return;",
+  },
+  {
+    name: "file: a thread that looks for letters in vain looks for each",
+    file: inbox,
+    find: "this.#skipsLeft = this.#skips;",
+    replace: "this.#skipsLeft = 0;",
+  },
+  {
+    name: "file: a letter that was looked for is left lying",
+    file: inbox,
+    find: "    this.#mail.push(next.message);\n",
+    replace: "",
+  },
+  {
+    name: "file: a process stays awake though others need the processor",
+    file: "src/stores/file/disk-pace.ts",
+    find: "this.#isAlone && ",
+    replace: "",
+  },
+  {
+    name: "file: what stays awake for an answer is not told that it came",
+    file: "src/stores/file/folder-thread.ts",
+    find: "      this.#pace.answered(pending?.wait);\n",
     replace: "",
   },
 ];
