@@ -20,3 +20,16 @@ export const fatesArbitrary: fc.Arbitrary<Fate[]> = fc.array(
   ),
   { maxLength: 80, size: "max" },
 );
+
+/**
+ * How histories are looked through, by a test that has `patienceMs` for it. One that never ends is told like one that goes wrong, and of one that goes
+ * wrong the shortest that was found by then: a test that runs out of time tells nothing of it.
+ */
+export function searchFor(numRuns: number, patienceMs: number): fc.Parameters<unknown> {
+  return {
+    numRuns,
+    timeout: 20_000,
+    interruptAfterTimeLimit: patienceMs - 30_000,
+    markInterruptAsFailure: true,
+  };
+}

@@ -15,9 +15,10 @@ import { type Operation, resolveOperation } from "../../core/record-histories.ts
 import { type Moment, RecordModel } from "../../core/record-model.ts";
 import { type History, historyArbitrary } from "./burst-histories.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
-import type { Fate } from "./journeys.ts";
+import { type Fate, searchFor } from "./journeys.ts";
 
 const RUNS = 1_000;
+const PATIENCE_MS = 120_000;
 const CROWDED_RUNS = 60;
 const FLIGHT_MS = 1_000;
 const KEYS = ["k", "l"];
@@ -274,12 +275,12 @@ async function playAll(
   meets: readonly string[],
 ): Promise<void> {
   seen.clear();
-  await fc.assert(fc.asyncProperty(histories, play), { numRuns });
+  await fc.assert(fc.asyncProperty(histories, play), searchFor(numRuns, PATIENCE_MS));
   for (const what of meets) expect.soft(seen.get(what), what).toBeGreaterThan(numRuns / 8);
 }
 
 test("cas: every answer is what the plain rules say in the order of the swaps", {
-  timeout: 120_000,
+  timeout: PATIENCE_MS,
 }, async () => {
   const burst = { minLength: 1, maxLength: 2 };
   const histories = historyArbitrary({
@@ -293,7 +294,7 @@ test("cas: every answer is what the plain rules say in the order of the swaps", 
 });
 
 test("cas: so it is where many keys are asked for at once, and fly in halves", {
-  timeout: 120_000,
+  timeout: PATIENCE_MS,
 }, async () => {
   const burst = { minLength: 40, maxLength: 64 };
   const histories = historyArbitrary({
