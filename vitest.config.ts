@@ -1,36 +1,41 @@
+import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { compiledSources } from "./test/compiled-sources.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
+/** What package.json exports, as names that are imported and the sources behind them. */
+const { exports } = JSON.parse(readFileSync(here("./package.json"), "utf8")) as {
+  exports: Readonly<Record<string, string | { readonly default: string }>>;
+};
+const alias = Object.entries(exports).flatMap(([name, target]) => {
+  if (typeof target === "string") return [];
+  const source = target.default.replace("./dist/", "./src/").replace(/\.js$/, ".ts");
+  return [{ find: new RegExp(`^holdfast${name.slice(1)}$`), replacement: here(source) }];
+});
+
+/** These put something else in the place of a module, which vitest can do only where it loads all that imports it. */
+const replacing = ["test/open/open-store.test.ts", "test/stores/file/power-loss.test.ts"];
+
 export default defineConfig({
-  resolve: {
-    alias: [
-      { find: /^holdfast$/, replacement: here("./src/index.ts") },
-      { find: /^holdfast\/cas$/, replacement: here("./src/stores/cas/index.ts") },
-      { find: /^holdfast\/mongodb$/, replacement: here("./src/stores/mongodb/index.ts") },
-      { find: /^holdfast\/mysql$/, replacement: here("./src/stores/mysql/index.ts") },
-      { find: /^holdfast\/open$/, replacement: here("./src/open/index.ts") },
-      { find: /^holdfast\/postgres$/, replacement: here("./src/stores/postgres/index.ts") },
-      { find: /^holdfast\/fencing$/, replacement: here("./src/fencing/index.ts") },
-      { find: /^holdfast\/file$/, replacement: here("./src/stores/file/index.ts") },
-      { find: /^holdfast\/etcd$/, replacement: here("./src/stores/etcd/index.ts") },
-      { find: /^holdfast\/redis$/, replacement: here("./src/stores/redis/index.ts") },
-      { find: /^holdfast\/redlock$/, replacement: here("./src/stores/redlock/index.ts") },
-      { find: /^holdfast\/remote$/, replacement: here("./src/stores/remote/index.ts") },
-      { find: /^holdfast\/server$/, replacement: here("./src/server/index.ts") },
-      { find: /^holdfast\/thread$/, replacement: here("./src/thread/index.ts") },
-      { find: /^holdfast\/testing$/, replacement: here("./src/testing/index.ts") },
-      { find: /^holdfast\/fastify$/, replacement: here("./src/fastify/index.ts") },
-      { find: /^holdfast\/nestjs$/, replacement: here("./src/nestjs/index.ts") },
-      { find: /^holdfast\/otel$/, replacement: here("./src/otel/index.ts") },
-      { find: /^holdfast\/prometheus$/, replacement: here("./src/prometheus/index.ts") },
-    ],
-  },
+  resolve: { alias },
   test: {
-    include: ["test/**/*.test.ts"],
-    // Programs that tests start are compiled once, before any of them.
+    projects: [
+      {
+        extends: true,
+        plugins: [compiledSources()],
+        test: {
+          name: "compiled",
+          include: ["test/**/*.test.ts"],
+          exclude: replacing,
+          server: { deps: { external: [/\/\.tests\//] } },
+        },
+      },
+      { extends: true, test: { name: "sources", include: replacing } },
+    ],
+    // Sources, and programs that tests start, are compiled once, before any of them.
     globalSetup: "test/setup.ts",
     // A hung promise is a failure that names its test, not a run that never ends.
     testTimeout: 20_000,

@@ -1,5 +1,5 @@
 /**
- * Programs that tests start as processes of their own, compiled once for all of them to .tests/: to start one through tsx costs a
+ * Sources, and programs that tests start as processes of their own, compiled once for all tests to .tests/: to start one through tsx costs a
  * second of the processor more.
  */
 import { type ChildProcess, execFileSync, type ForkOptions, fork } from "node:child_process";
@@ -26,10 +26,15 @@ export function compilePrograms(): void {
 
 /** The compiled form of a program. */
 export function compiled(source: URL): string {
-  const path = relative(root, fileURLToPath(source));
-  const program = join(folder, path.replace(/\.ts$/, ".js"));
+  const path = fileURLToPath(source);
+  const program = compiledForm(path);
   if (!existsSync(program)) throw new Error(`${program} is missing: is ${path} below test?`);
   return program;
+}
+
+/** Where the compiled form of a source or a test is. */
+export function compiledForm(path: string): string {
+  return join(folder, relative(root, path).replace(/\.ts$/, ".js"));
 }
 
 /** Starts a program that talks to this process. It has none of the arguments that this one was given for itself. */
@@ -42,9 +47,8 @@ export function forkProgram(
 }
 
 function ownPackage(): string {
-  const { name, type, exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Record<
-    string,
-    unknown
-  >;
-  return JSON.stringify({ name, type, exports }).replaceAll('"./dist/', '"./src/');
+  const { name, version, type, exports } = JSON.parse(
+    readFileSync(join(root, "package.json"), "utf8"),
+  ) as Record<string, unknown>;
+  return JSON.stringify({ name, version, type, exports }).replaceAll('"./dist/', '"./src/');
 }
