@@ -1,5 +1,5 @@
 /**
- * Sources, and programs that tests start as processes of their own, compiled once for all tests to .tests/: to start one through tsx costs a
+ * Sources, and programs and examples that tests start as processes of their own, compiled once for all tests to .tests/: to start one through tsx costs a
  * second of the processor more.
  */
 import { type ChildProcess, execFileSync, type ForkOptions, fork } from "node:child_process";
@@ -13,7 +13,7 @@ const folder = join(root, ".tests");
 
 /** Compiles what is newer than what is there. Before anything is started: vitest does so (vitest.config.ts), and so does each command. */
 export function compilePrograms(): void {
-  const sources = ["src", "test", "tsconfig.json", "package.json"];
+  const sources = ["src", "test", "examples", "tsconfig.json", "package.json"];
   const changedMs = Math.max(...sources.map((source) => newestMs(join(root, source))));
   const done = join(folder, "package.json");
   if (modifiedMs(done) > changedMs) return;

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { buildPackage, runExample } from "./demo.ts";
+import { buildPackage, runExample } from "./example.ts";
 
 beforeAll(buildPackage, 120_000);
 

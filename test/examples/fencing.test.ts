@@ -1,23 +1,14 @@
-/** The examples about fenced writes, run as their pages say: against the built package. */
-import { execFile, execFileSync } from "node:child_process";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
+/** The examples about fenced writes. */
 import { beforeAll, describe, expect, test } from "vitest";
+import { buildPackage, runExample } from "./example.ts";
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
-const env = { ...process.env, TSX_TSCONFIG_PATH: "examples/tsconfig.json" };
-
-beforeAll(() => {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
-}, 120_000);
+beforeAll(buildPackage, 120_000);
 
 /** What the example prints. Fails unless it ends with exit code 0. */
 async function outputOf(name: string): Promise<string> {
-  const run = promisify(execFile)(process.execPath, ["--import", "tsx", `examples/${name}/main.ts`], {
-    cwd: root,
-    env,
-  });
-  return (await run).stdout;
+  const { output, code } = await runExample(name);
+  expect(code, output).toBe(0);
+  return output;
 }
 
 describe("examples", () => {

@@ -1,23 +1,13 @@
-import { execFile, execFileSync } from "node:child_process";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import { beforeAll, expect, test } from "vitest";
+import { buildPackage, runExample } from "./example.ts";
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
+beforeAll(buildPackage, 120_000);
 
-beforeAll(() => {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
-}, 120_000);
-
-/** Runs an example as people do: against the built package. */
-async function run(example: string): Promise<string[]> {
-  const { stdout, stderr } = await promisify(execFile)(
-    process.execPath,
-    ["--import", "tsx", `examples/${example}/main.ts`],
-    { cwd: root, env: { ...process.env, TSX_TSCONFIG_PATH: "examples/tsconfig.json" } },
-  );
-  expect(stderr).toBe("");
-  return stdout.trimEnd().split("\n");
+/** The lines that it prints. Fails unless it ends well. */
+async function run(name: string): Promise<string[]> {
+  const { output, code } = await runExample(name);
+  expect(code, output).toBe(0);
+  return output.trimEnd().split("\n");
 }
 
 test("the nestjs example runs withdrawals one by one, skips a second report, and closes cleanly", async () => {

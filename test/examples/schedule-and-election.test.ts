@@ -1,10 +1,6 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { beforeAll, describe, expect, test } from "vitest";
 import { isRunning } from "../engines/engine.ts";
-
-const root = fileURLToPath(new URL("../..", import.meta.url));
+import { buildPackage, runExample } from "./example.ts";
 
 interface Line {
   readonly atS: number;
@@ -12,24 +8,11 @@ interface Line {
   readonly what: string;
 }
 
-beforeAll(() => {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
-}, 120_000);
+beforeAll(buildPackage, 120_000);
 
-/** Runs an example against the built package, and reads its timeline. */
+/** Runs an example, and reads its timeline. */
 async function run(name: string): Promise<{ code: unknown; lines: Line[]; output: string }> {
-  const env = { ...process.env, TSX_TSCONFIG_PATH: "examples/tsconfig.json" };
-  const child: ChildProcess = spawn(process.execPath, ["--import", "tsx", `examples/${name}/main.ts`], {
-    cwd: root,
-    env,
-  });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream?.setEncoding("utf8").on("data", (text: string) => {
-      output += text;
-    });
-  }
-  const [code] = await once(child, "close");
+  const { code, output } = await runExample(name);
   const lines = [...output.matchAll(/^ *(\d+\.\d\d) s {2}(\S+) +(.*)$/gm)].map(
     ([, atS, who = "", what = ""]) => ({ atS: Number(atS), who, what }),
   );
