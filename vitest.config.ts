@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
-import { compiledSources } from "./test/compiled-sources.ts";
+import { compiledSources, replacingTests } from "./test/compiled-sources.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -16,8 +16,8 @@ const alias = Object.entries(exports).flatMap(([name, target]) => {
   return [{ find: new RegExp(`^holdfast${name.slice(1)}$`), replacement: here(source) }];
 });
 
-/** These put something else in the place of a module, which vitest can do only where it loads all that imports it. */
-const replacing = ["test/open/open-store.test.ts", "test/stores/file/power-loss.test.ts"];
+/** These take the sources themselves. */
+const replacing = replacingTests();
 
 export default defineConfig({
   resolve: { alias },

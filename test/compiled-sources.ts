@@ -1,13 +1,20 @@
 /**
  * Lets tests load the compiled form of a source, natively, instead of having vitest transform and evaluate each module once more for
- * each file of tests: that took a quarter of the processor time of all tests. docs/decisions/0003-test-runner-and-tools.md has the figures.
+ * each file of tests. docs/decisions/0003-test-runner-and-tools.md has the figures.
  */
 import { dirname, join, resolve, sep } from "node:path";
 import type { Plugin } from "vitest/config";
 import { compiledForm } from "./programs.ts";
-import { root } from "./source-tree.ts";
+import { filesBelow, read, root } from "./source-tree.ts";
 
 const sources = join(root, "src") + sep;
+
+/** Tests that put something else in the place of a module, which vitest can do only where it loads all that imports it. */
+export function replacingTests(): string[] {
+  return filesBelow("test").filter(
+    (path) => path.endsWith(".test.ts") && /\bvi\.(mock|doMock)\(/.test(read(path)),
+  );
+}
 
 export function compiledSources(): Plugin {
   let isWatching = false;

@@ -3,7 +3,7 @@
  * second of the processor more.
  */
 import { type ChildProcess, execFileSync, type ForkOptions, fork } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { modifiedMs, newestMs } from "../scripts/source-age.js";
@@ -17,6 +17,8 @@ export function compilePrograms(): void {
   const changedMs = Math.max(...sources.map((source) => newestMs(join(root, source))));
   const done = join(folder, "package.json");
   if (modifiedMs(done) > changedMs) return;
+  // What a removed or renamed source left behind must not be tested.
+  rmSync(folder, { recursive: true, force: true });
   const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
   execFileSync(process.execPath, [compiler, "-p", "test/tsconfig.json"], { cwd: root, stdio: "inherit" });
   mkdirSync(folder, { recursive: true });
