@@ -111,7 +111,8 @@ class CasStore implements Store {
       keepers.onEnd((keeper) => this.#wakeUps.lookAgain((key) => this.#mayHang(key, keeper)));
     }
     const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
-    this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, keepIdleMs);
+    const random = options.random ?? Math.random;
+    this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, random, keepIdleMs);
     this.#wakeUps = new WakeUps({
       driver,
       clock: this.#clock,
@@ -123,7 +124,7 @@ class CasStore implements Store {
       driver,
       prepare: () => this.#prepare(),
       clock: this.#clock,
-      random: options.random ?? Math.random,
+      random,
       time: this.#time,
       combine: {
         maxWaiters: checkInteger("maxWaiters", options.maxWaiters ?? 1_000, 0, 1_000_000),
@@ -140,7 +141,7 @@ class CasStore implements Store {
       giveUpMs: checkInteger("giveUpMs", options.giveUpMs ?? 10_000, 1, 600_000),
       onAnswer: (key, asked, answer, record) => this.#note(key, asked, answer, record),
       onRecord: (key, record) => this.#wakeUps.seen(key, record),
-      onIdle: () => this.#sweeper.expect(),
+      onWritten: (keepMs) => this.#sweeper.expect(keepMs),
     });
   }
 

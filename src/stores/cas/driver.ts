@@ -77,6 +77,8 @@ export interface AssumedKeepers {
    * be made before the sign of life is proven, however it is answered. Then the own ones are fresh as well.
    */
   readonly moved: boolean;
+  /** Whether somebody asks for the key, who would be refused for a keeper that is wrongly taken to be alive. */
+  readonly isAsked: boolean;
   /** Those of others that are taken to be alive, because claims that hold the key hang on them. */
   readonly alive: readonly string[];
   /** Those that have ended, because of which the change drops claims. */

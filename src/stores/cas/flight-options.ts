@@ -24,6 +24,6 @@ export interface FlightOptions {
   onAnswer(key: string, asked: Asked, answer: Answer, record: LockRecord): void;
   /** Told of every record that the server certainly has. */
   onRecord(key: string, record: LockRecord): void;
-  /** Told when a record was left without claims. */
-  onIdle(): void;
+  /** Told of records that were written, the last of which has to be kept for so long. */
+  onWritten(keepMs: number): void;
 }

@@ -266,16 +266,17 @@ export class Flights {
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);
     let index = 0;
-    let leavesIdle = false;
+    let keepUntilMs = Number.NEGATIVE_INFINITY;
     for (const passenger of passengers) {
       const result = reply.results[index++];
       passenger.lane.land();
       this.#conclude(passenger, result, lateMs, sentMs, nowMs);
       // Whoever has just come need not leave room for those who have just come.
       if (!passenger.isGuess) passenger.lane.seen(nowMs, nowMs - sentMs, serverMs);
-      if (result?.state === "swapped" && passenger.combined.change.idle) leavesIdle = true;
+      if (result?.state === "swapped")
+        keepUntilMs = Math.max(keepUntilMs, passenger.combined.change.keepUntilMs);
     }
-    if (leavesIdle) this.#options.onIdle();
+    if (keepUntilMs > Number.NEGATIVE_INFINITY) this.#options.onWritten(keepUntilMs - reply.nowMs);
   }
 
   #conclude(
@@ -323,7 +324,7 @@ export class Flights {
     lane.known = new Known(version, text, record);
     const { keeping } = this.#options.combine;
     keeping?.confirm(lane.key, record);
-    for (const operation of operations) {
+    for (const operation of combined.isUnfinished ? [] : operations) {
       const { answer, keeper, error } = operation;
       if (error !== undefined) {
         operation.reject(error);
@@ -335,6 +336,8 @@ export class Flights {
       operation.resolve(proven);
     }
     this.#options.onRecord(lane.key, record);
+    if (combined.isUnfinished)
+      this.#tryAgain(lane, operations, sentMs, "claims of the dead are cleared away");
   }
 
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */

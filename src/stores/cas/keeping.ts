@@ -112,6 +112,7 @@ export class KeptChange {
   readonly #own = new Set<string>();
   #fresh = false;
   #moved = false;
+  #isFull = false;
 
   constructor(key: string, record: LockRecord, nowMs: number, keepers: Keepers, claims: OwnClaims) {
     this.key = key;
@@ -124,7 +125,17 @@ export class KeptChange {
   /** Whether claims that hang on this keeper, which has ended, are dropped by this change, and not by a later one. */
   drop(keeper: string): boolean {
     if (this.#ended.size < MOST_COMPARED) this.#ended.add(keeper);
+    else if (!this.#ended.has(keeper)) this.#isFull = true;
     return this.#ended.has(keeper);
+  }
+
+  /**
+   * Whether claims are left whose keepers have ended. (1) Nine processes die that hold or want a lock. (2) A change drops the claims of
+   * eight, and is decided as if the ninth lived. (3) Whoever asked would be told that the lock is taken, by nobody. So such a change does
+   * nothing else, and what was asked for is decided after it.
+   */
+  get isFull(): boolean {
+    return this.#isFull;
   }
 
   /** Hangs the claim that an operation was about on a keeper of this process, and tells which, if it is still there. */
@@ -147,14 +158,24 @@ export class KeptChange {
   }
 
   /** What the change takes for granted, now that all operations have been applied. */
-  assumed(): AssumedKeepers {
+  assumed({
+    isWriting,
+    isAsked,
+  }: {
+    readonly isWriting: boolean;
+    readonly isAsked: boolean;
+  }): AssumedKeepers {
     const alive = new Set<string>();
+    // Those that a change writes beside are compared with it. Where nothing is written they are only looked at, so there can be any number.
+    const most = isWriting ? MOST_COMPARED : Number.POSITIVE_INFINITY;
     for (const { keeper } of this.#record.held) {
-      if (alive.size < MOST_COMPARED && keeper !== "" && !this.#keepers.isOwn(keeper)) alive.add(keeper);
+      // What is known to have ended would make the same change fail for ever. It is dropped by the next one.
+      if (keeper === "" || this.#keepers.isOwn(keeper) || this.#keepers.hasEnded(keeper)) continue;
+      if (alive.size < most) alive.add(keeper);
     }
     const moved = this.#moved;
     const fresh = this.#fresh || moved;
-    return { own: [...this.#own], fresh, moved, alive: [...alive], ended: [...this.#ended] };
+    return { own: [...this.#own], fresh, moved, isAsked, alive: [...alive], ended: [...this.#ended] };
   }
 }
 

@@ -65,11 +65,14 @@ export class Combined {
   /** What the key is afterwards, but for its version. */
   readonly record: LockRecord;
   readonly text: string | undefined;
+  /** Whether the operations are yet to be applied: there was more to be cleared away than one change can. */
+  readonly isUnfinished: boolean;
 
-  constructor(change: Change, record: LockRecord, text: string | undefined) {
+  constructor(change: Change, record: LockRecord, text: string | undefined, isUnfinished: boolean) {
     this.change = change;
     this.record = record;
     this.text = text;
+    this.isUnfinished = isUnfinished;
   }
 }
 
@@ -179,12 +182,17 @@ function applyAll(
 ): Combined {
   const { record } = known;
   const kept = options.keeping?.begin(key, record, turn.nowMs);
+  const isUnfinished = kept?.isFull === true;
   const dropped = expiredClaims(record, turn.expiredMs);
   const { fence } = record;
   const endsAnywayMs = kept === undefined && operations.every(isGivingBack) ? lastEndMs(record) : undefined;
   let wakes = nobody;
   let leftBytes = roomBytes;
-  for (const operation of operations) {
+  if (isUnfinished) {
+    settle(record, turn);
+    wakes = turn.granted.wake(undefined, wakes, options.isLocal);
+  }
+  for (const operation of isUnfinished ? [] : operations) {
     const { asked } = operation;
     operation.error = undefined;
     if (leftBytes !== Number.POSITIVE_INFINITY && asked.verb === "acquire") {
@@ -207,7 +215,10 @@ function applyAll(
   const change = new NewChange(key, known, text, idle, keepUntilMs, dropped, wakes);
   // Whatever was granted has raised the fence.
   if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;
-  return new Combined(kept === undefined ? change : { ...change, keepers: kept.assumed() }, record, text);
+  if (kept === undefined) return new Combined(change, record, text, isUnfinished);
+  const isAsked = operations.some(({ asked }) => asked.verb === "acquire");
+  const keepers = kept.assumed({ isWriting: change.text !== undefined, isAsked });
+  return new Combined({ ...change, keepers }, record, text, isUnfinished);
 }
 
 /** What a request adds to the text, or a little more. Asking again may say more of a claim than was said before. */

@@ -1,7 +1,7 @@
 /** A record without claims is kept for its fence, and removed when nobody can be harmed by that any more. */
 import { expect, test } from "vitest";
 import { mapDriver } from "../../../examples/driver/map-driver.ts";
-import { attempt, createScene } from "./scene.ts";
+import { attempt, createScene, type Process } from "./scene.ts";
 
 const fenceOf = (answer: { state: string; fence?: bigint }) => answer.fence ?? 0n;
 
@@ -80,4 +80,50 @@ test("cas: idle records are not listed, and a listing is in the order of the key
     if (cursor === undefined) break;
   }
   expect(seen).toEqual(keys.sort((x, y) => Buffer.compare(Buffer.from(x), Buffer.from(y))));
+});
+
+/** Takes a lock, and gives it back. */
+async function cycle({ store }: Pick<Process, "store">, key: string): Promise<void> {
+  await store.acquire(attempt(key, "a"));
+  await store.release([attempt(key, "a")]);
+}
+
+test("cas: records go as fast as they come, also where many come each second", async () => {
+  const scene = createScene();
+  const a = scene.process({ flightMs: 1_000, keepIdleMs: 5_000 });
+  let made = 0;
+  for (let second = 0; second < 40; second++) {
+    await Promise.all(Array.from({ length: 2_000 }, () => cycle(a, `k${made++}`)));
+    await scene.clock.advance(1_000);
+  }
+  // Those of some twelve seconds: for as long they are kept, and until the next sweep.
+  expect(scene.database.rows.size).toBeLessThan(30_000);
+});
+
+test("cas: claims that end by themselves leave no records, however long they live, and also where nothing else comes", async () => {
+  const scene = createScene();
+  const a = scene.process({ flightMs: 1_000, keepIdleMs: 5_000 });
+  for (const ttlMs of [1_000, 30_000, 600_000]) {
+    await a.store.acquire(attempt(`once:${ttlMs}`, "a", { ttlMs }));
+    await a.store.acquire(attempt(`renewed:${ttlMs}`, "a", { ttlMs }));
+    await scene.clock.advance(ttlMs - 500);
+    await a.store.renew([attempt(`renewed:${ttlMs}`, "a", { ttlMs })]);
+    expect(scene.database.rows.size).toBe(2);
+    await scene.clock.advance(ttlMs + 20_000);
+    expect(scene.database.rows.size).toBe(0);
+  }
+});
+
+test("cas: processes that live for less than records are kept remove those of each other", async () => {
+  const scene = createScene();
+  let chance = 0;
+  for (let nth = 0; nth < 100; nth++) {
+    chance = (chance + 0.37) % 1;
+    const random = () => chance;
+    const a = scene.process({ flightMs: 1_000, keepIdleMs: 10_000, random });
+    for (let key = 0; key < 10; key++) await cycle(a, `${nth}:${key}`);
+    await scene.clock.advance(3_000);
+    await a.store.close();
+  }
+  expect(scene.database.rows.size).toBeLessThan(300);
 });

@@ -17,7 +17,7 @@ import { type History, historyArbitrary } from "./burst-histories.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
 import { type Fate, searchFor } from "./journeys.ts";
 
-const RUNS = 1_000;
+const RUNS = 600;
 const PATIENCE_MS = 120_000;
 const CROWDED_RUNS = 60;
 const FLIGHT_MS = 1_000;

@@ -168,6 +168,34 @@ test("cas: what a driver does before its first request does not make the time le
   expect(prepared).toBe(2);
 });
 
+test("cas: a driver is listened to before it is prepared, and is prepared for no call that comes afterwards", async () => {
+  const scene = createScene();
+  const told: string[] = [];
+  const a = scene.process({
+    wrap: (driver) => ({
+      ...driver,
+      async prepare() {
+        told.push("prepare");
+        await new Promise<void>((resolve) => void scene.clock.setTimer(100, resolve));
+        told.push("prepared");
+      },
+      async listen(owner, onWake) {
+        told.push("listen");
+        return (await driver.listen?.(owner, onWake)) ?? (() => {});
+      },
+    }),
+  });
+  a.store.onGrant("me", () => {});
+  const looking = a.store.look({ key: "k", maxClaims: 1 });
+  await scene.soon(Promise.all([looking, a.store.acquire(attempt("k", "a"))]));
+  expect(told[0]).toBe("listen");
+  expect(told).toContain("prepared");
+  const before = [...told];
+  await scene.soon(a.store.look({ key: "k", maxClaims: 1 }));
+  await scene.soon(a.store.acquire(attempt("other", "a")));
+  expect(told).toEqual(before);
+});
+
 test("server time: a sample that is too old to be used gives way to one that is less exact", () => {
   const time = new ServerTime(0.001, () => 60_000);
   time.add(1_000, 0, 1);
