@@ -51,6 +51,7 @@ export function etcdHarness(name: string, connect: (place: number) => Etcd3) {
             keepIdleMs: 300_000,
             clockDrift: 0.001,
             clock: systemClock,
+            random: Math.random,
           });
           drivers.push(driver);
           return driver;

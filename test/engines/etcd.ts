@@ -4,6 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
+import { Etcd3 } from "etcd3";
 import { type Engine, freePort, startEngine, until } from "./engine.ts";
 import { canRun, findProgram } from "./program.ts";
 import { type NetworkProxy, type Piece, type ProxyConnection, silence, startProxy } from "./proxy.ts";
@@ -39,6 +40,27 @@ export function startEtcd(settings: readonly string[] = []): Promise<EtcdMember>
 /** Three members, each of which the others reach through a proxy only. */
 export function startEtcdCluster(settings: readonly string[] = []): Promise<EtcdCluster> {
   return withFreePorts(() => startThree(settings));
+}
+
+/**
+ * Another member, which learns what the others know and has no vote. It is one from when the others have taken it in; then they
+ * need it for nothing, so that it can be stopped at any time.
+ */
+export async function startEtcdLearner(member: EtcdMember): Promise<EtcdMember> {
+  const peerPort = await freePort();
+  const name = `holdfast-${randomUUID()}`;
+  const client = new Etcd3({ hosts: member.url });
+  try {
+    const { members } = await client.cluster.memberAdd({ peerURLs: [urlOf(peerPort)], isLearner: true });
+    // The new one is the last, and has no name before it starts.
+    const peers = members.flatMap((each) => each.peerURLs.map((url) => `${each.name || name}=${url}`));
+    return await startMember({
+      ...{ name, peerPort, peers: peers.join(","), token: name, settings: [] },
+      joins: true,
+    });
+  } finally {
+    client.close();
+  }
 }
 
 /** The ports for peers are settled before a member starts, and somebody else may take one first: then all are new. */
@@ -185,10 +207,13 @@ interface MemberOptions {
   readonly token: string;
   /** More flags of etcd. */
   readonly settings: readonly string[];
+  /** Whether the others are there already, and know of it. */
+  readonly joins?: boolean;
 }
 
 async function startMember(options: MemberOptions): Promise<EtcdMember> {
-  const { name, peerPort, advertised = peerPort, peers, token, settings } = options;
+  const { name, peerPort, advertised = peerPort, peers, token, settings, joins = false } = options;
+  const state = joins ? "existing" : "new";
   const engine = await startEngine({
     name: "etcd",
     program: etcdBinary(),
@@ -196,7 +221,7 @@ async function startMember(options: MemberOptions): Promise<EtcdMember> {
       ...["--name", name, "--data-dir", join(folder, "data"), "--logger", "zap"],
       ...["--listen-client-urls", urlOf(port), "--advertise-client-urls", urlOf(port)],
       ...["--listen-peer-urls", urlOf(peerPort), "--initial-advertise-peer-urls", urlOf(advertised)],
-      ...["--initial-cluster", peers, "--initial-cluster-token", token, "--initial-cluster-state", "new"],
+      ...["--initial-cluster", peers, "--initial-cluster-token", token, "--initial-cluster-state", state],
       ...settings,
     ],
     async isReady() {

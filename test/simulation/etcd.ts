@@ -32,7 +32,13 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
   function open(process: Machine, carry: Carry) {
     const { clock } = process;
     const client = etcdClient({ world, server, cluster, breaks }, process, carry);
-    const shared = { flightMs, keepIdleMs: options.keepIdleMs, clockDrift: drift, clock };
+    const shared = {
+      flightMs,
+      keepIdleMs: options.keepIdleMs,
+      clockDrift: drift,
+      clock,
+      random: () => random.next(),
+    };
     return casStore(new EtcdDriver({ client, prefix: PREFIX, maxTxnOps: 128, ...shared }), {
       ...options,
       clock,

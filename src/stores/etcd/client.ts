@@ -98,6 +98,13 @@ export interface EtcdKeepAlive {
   readonly TTL: string;
 }
 
+/** What a member says of itself. */
+export interface EtcdStatus {
+  readonly version: string;
+  /** Whether it has no vote, and serves nobody yet. */
+  readonly isLearner?: boolean;
+}
+
 /** The methods of an `Etcd3` client that the store uses. */
 export interface EtcdClient {
   readonly kv: {
@@ -120,7 +127,7 @@ export interface EtcdClient {
     watch(options?: EtcdCallOptions): Promise<EtcdStream<EtcdWatchRequest, EtcdWatchResponse>>;
   };
   readonly maintenance: {
-    status(options?: EtcdCallOptions): Promise<{ readonly version: string }>;
+    status(options?: EtcdCallOptions): Promise<EtcdStatus>;
   };
 }
 

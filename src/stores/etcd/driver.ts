@@ -18,7 +18,8 @@ import { isOfClass } from "./errors.ts";
 import { after, endOf, Keys } from "./keys.ts";
 import type { Lease } from "./lease.ts";
 import { Leases } from "./leases.ts";
-import { get, getKey } from "./requests.ts";
+import { RECORD_BYTES, readRecords } from "./record-reads.ts";
+import { getKey } from "./requests.ts";
 import {
   INNER_OPERATIONS,
   jointRequest,
@@ -42,16 +43,15 @@ export interface EtcdDriverOptions {
   readonly keepIdleMs: number;
   readonly clockDrift: number;
   readonly clock: Clock;
+  readonly random: () => number;
 }
 
-/** Records in one request of a listing. The client takes no answer of more than 4 MiB. */
-const LISTED_AT_ONCE = 100;
+/** Keys in one request of a listing. */
+const LISTED_AT_ONCE = 1_000;
 /** For how long changes are not made jointly, after some were refused because one of them could not be made. */
 const APART_MS = 1_000;
 /** How often a sign of life is repeated because the leader has changed since. */
 const PROOFS = 3;
-
-const KIB = 1_024;
 
 export class EtcdDriver implements CasDriver {
   readonly name = "etcd";
@@ -72,30 +72,31 @@ export class EtcdDriver implements CasDriver {
   #apartUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: EtcdDriverOptions) {
-    const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock } = options;
+    const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock, random } = options;
     const changes = maxTxnOps - INNER_OPERATIONS - LOOKED_AT;
     // etcd takes requests of up to 1.5 MiB, and a batch may have one record more than it should.
-    this.limits = { changes, batchBytes: 512 * KIB, recordBytes: 512 * KIB };
+    this.limits = { changes, batchBytes: RECORD_BYTES, recordBytes: RECORD_BYTES };
     this.#clock = clock;
     this.#maxTxnOps = maxTxnOps;
     this.#patienceMs = 0.9 * flightMs;
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
     this.#connection = new Connection(client, this.#keys, clock, this.#patienceMs);
-    this.keepers = new Leases(this.#connection, clockDrift);
+    this.keepers = new Leases(this.#connection, clockDrift, maxTxnOps);
     this.#watching = new Watching(this.#connection, () => this.keepers.missed());
     this.#wakeLease = new WakeLease(this.#connection);
-    this.#sweeping = new Sweeping(this.#connection, { keepIdleMs, atOnce: changes });
+    this.#sweeping = new Sweeping(this.#connection, { keepIdleMs, random, atOnce: changes });
   }
 
   async read(keys: readonly string[]): Promise<ReadReply> {
     await this.#connection.greet();
-    // At least one look, or etcd would answer without having asked a majority.
-    const looks =
-      keys.length === 0 ? [getKey(this.#keys.swept)] : keys.map((key) => get(this.#keys.record(key)));
-    const { responses } = await this.#connection.txn({ success: looks });
-    const records = keys.map((_, index) => storedRecord(responses[index]?.response_range.kvs[0]));
-    return { records, nowMs: this.#nowMs() };
+    // At least one look, or nobody would have asked a majority.
+    if (keys.length === 0) await this.#connection.txn({ success: [getKey(this.#keys.swept)] });
+    const found = await readRecords(
+      this.#connection,
+      keys.map((key) => this.#keys.record(key)),
+    );
+    return { records: found.map(storedRecord), nowMs: this.#nowMs() };
   }
 
   async swap(batch: SwapBatch): Promise<SwapReply> {
@@ -111,12 +112,17 @@ export class EtcdDriver implements CasDriver {
     await this.keepers.settleDoubts();
     await this.#prepare(leases, fresh);
     await this.#proveMoved(moved, decidedMs);
+    if (changes.some(({ text }) => text !== undefined)) await this.#connection.checkWriting();
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
     const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
     const joint = await this.#swapJointly(changes, context, decidedMs);
     const results = joint ?? (await this.#swapApart(changes, context, decidedMs));
-    if (results.some(({ state }, index) => state === "swapped" && changes[index]?.idle))
+    if (
+      changes.some(
+        ({ idle, expected }, index) => (idle || expected === undefined) && isSwapped(results[index]),
+      )
+    )
       this.#sweeping.expect();
     await this.#prove(leases, (lease) => !fresh.includes(lease) || lease.isProvenSince(decidedMs));
     return this.#reply(results);
@@ -173,10 +179,21 @@ export class EtcdDriver implements CasDriver {
     const swap = new SwapRequest(changes, context);
     const response = await this.#send(swap.request, context.leases, decidedMs);
     if (response === undefined) return untimely(changes);
-    const { results, ended, doubted }: SwapOutcome = swap.outcome(response);
+    if (response.succeeded) this.keepers.checkAside(swap.laterLooks);
+    const gone = response.succeeded ? await this.#endedOf(swap.furtherLooks, decidedMs) : [];
+    const { results, ended, doubted }: SwapOutcome = swap.outcome(response, gone);
     for (const name of ended) this.keepers.end(name);
     this.keepers.doubtEnds(doubted);
     return results;
+  }
+
+  /**
+   * Those leases of others that have ended. A lease that lives now lived when the changes were compared. Where nothing can be learnt, they
+   * are taken to live, and looked at again with the next heartbeat.
+   */
+  async #endedOf(names: readonly string[], decidedMs: number): Promise<readonly string[]> {
+    await this.keepers.check(names, this.#leftMs(decidedMs)).catch(() => {});
+    return names.filter((name) => this.keepers.hasEnded(name));
   }
 
   /**
@@ -192,8 +209,10 @@ export class EtcdDriver implements CasDriver {
     leases: readonly Lease[],
     decidedMs: number,
   ): Promise<EtcdTxnResponse | undefined> {
-    const leftMs = this.#patienceMs - (this.#clock.monotonicMs() - decidedMs);
+    const leftMs = this.#leftMs(decidedMs);
     if (leftMs <= 0) return undefined;
+    // As the request has them; what is learnt meanwhile is not what it compares.
+    const epochs = leases.map(({ epoch }) => epoch);
     try {
       return await this.#connection.txn(request, leftMs);
     } catch (error) {
@@ -202,9 +221,14 @@ export class EtcdDriver implements CasDriver {
         this.#wakeLease.forget();
         return undefined;
       }
-      for (const lease of leases) lease.doubt();
+      for (const [index, lease] of leases.entries()) lease.doubt(epochs[index] ?? lease.epoch);
       throw error;
     }
+  }
+
+  /** How much time is left for what was decided then. */
+  #leftMs(decidedMs: number): number {
+    return this.#patienceMs - (this.#clock.monotonicMs() - decidedMs);
   }
 
   /** The answer to a swap proves the signs of life before it, unless the leader has changed in between. */
@@ -225,9 +249,16 @@ export class EtcdDriver implements CasDriver {
     let from = afterKey === undefined ? begin : after(this.#keys.record(afterKey));
     while (records.length < limit && Buffer.compare(from, end) < 0) {
       const size = Math.min(LISTED_AT_ONCE, limit - records.length);
-      const { kvs } = await this.#connection.range({ key: from, range_end: end, limit: size });
-      for (const { key, value } of kvs) {
-        records.push({ key: this.#keys.keyOf(key), text: value.toString("utf8") });
+      const page = { key: from, range_end: end, limit: size, keys_only: true };
+      const { kvs } = await this.#connection.range(page);
+      const found = await readRecords(
+        this.#connection,
+        kvs.map(({ key }) => key),
+      );
+      // What is gone meanwhile need not be told.
+      for (const kv of found) {
+        if (kv !== undefined)
+          records.push({ key: this.#keys.keyOf(kv.key), text: kv.value.toString("utf8") });
       }
       const last = kvs.at(-1);
       if (kvs.length < size || last === undefined) break;
@@ -276,6 +307,10 @@ export class EtcdDriver implements CasDriver {
   #nowMs(): number {
     return this.#offsetMs + this.#clock.monotonicMs();
   }
+}
+
+function isSwapped(result: ChangeResult | undefined): boolean {
+  return result?.state === "swapped";
 }
 
 function unprovenLeases(): StoreUnavailableError {

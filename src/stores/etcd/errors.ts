@@ -2,10 +2,11 @@
 import { classesOf, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 
 const OUTAGE = "The cluster has no leader, or this member is not reached. Look at the health of its members.";
-const SLOW = "It was not done in time, and whether it was done is unknown.";
+const SLOW =
+  "It was not done in time, and whether it was done is unknown. It is tried again; look at the health of its members.";
 const BUSY =
   "It is overloaded, or its space is used up: compact and defragment it and disarm the alarm, raise --quota-backend-bytes, or answers are larger than the client's grpc.max_receive_message_length.";
-const BROKEN_OFF = "The call was broken off, as when the connection is lost.";
+const BROKEN_OFF = "The call was broken off, as when the connection is lost. It is tried again.";
 const RESTING =
   "The client keeps away from members that have failed, for a while: see faultHandling of the client.";
 
@@ -30,7 +31,8 @@ export const unavailable: Readonly<Record<string, string>> = {
   TaskCancelledError: SLOW,
 };
 
-const RIGHTS = "The user of this client lacks rights: docs/stores/etcd.md lists what it needs.";
+const RIGHTS =
+  "The user of this client lacks rights: it has to read and write all keys below the prefix, as docs/stores/etcd.md shows.";
 const LOGIN = "The name or the password of the client is wrong: see its option auth.";
 
 export const unauthorized: Readonly<Record<string, string>> = {
@@ -47,9 +49,9 @@ export const failures: Readonly<Record<string, string>> = {
   GRPCFailedPreconditionError:
     "It is not set up for that: if its authentication is off, the client must not log in.",
   GRPCNotImplementedError: "It does not know such a request: it has to be etcd 3.4 or newer.",
-  GRPCNotFoundError: "The cause has its words.",
-  GRPCAlreadyExistsError: "The cause has its words.",
-  GRPCOutOfRangeError: "The cause has its words.",
+  GRPCNotFoundError: "It answered what the store does not expect of it. The cause has its words.",
+  GRPCAlreadyExistsError: "It answered what the store does not expect of it. The cause has its words.",
+  GRPCOutOfRangeError: "It answered what the store does not expect of it. The cause has its words.",
   GRPCDataLossError: "It has lost data. Look at its members before anything relies on them.",
   GRPCProtocolError: "It does not speak gRPC as it should: is that the client port of etcd?",
   ClientClosedError: "The client was closed. Close the store first.",
@@ -103,6 +105,14 @@ export function restingError(last: Error): StoreUnavailableError {
   return new StoreUnavailableError(`etcd is unavailable. ${RESTING} What has failed before that: ${told}`, {
     cause: last,
   });
+}
+
+/** The member that has told of itself is one that serves nobody, and nobody else has answered. */
+export function learnerError(cause: unknown): StoreUnavailableError {
+  return new StoreUnavailableError(
+    "etcd is unavailable. The member that answers is a learner, which serves no requests: give the client the hosts of members that vote, or promote this one with etcdctl member promote.",
+    { cause },
+  );
 }
 
 /** Whether an error is of this class of the etcd3 package, or of one below it. */

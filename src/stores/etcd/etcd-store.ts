@@ -5,7 +5,7 @@ import { EtcdDriver } from "./driver.ts";
 
 /** Options of `etcdStore`. */
 export interface EtcdStoreOptions
-  extends Pick<CasStoreOptions, "maxFlights" | "giveUpMs" | "clockDrift" | "clock"> {
+  extends Pick<CasStoreOptions, "maxFlights" | "giveUpMs" | "clockDrift" | "clock" | "random"> {
   /** What all keys begin with, before a slash. 1 to 128 characters, no control characters. Default "holdfast". */
   readonly prefix?: string;
   /** How many claims may wait for one key before `QUEUE_FULL`. 0 to 100,000. Default 1,000. */
@@ -37,9 +37,10 @@ export function etcdStore(client: EtcdClient, options: EtcdStoreOptions = {}): S
     keepIdleMs: true,
     clockDrift: true,
     clock: true,
+    random: true,
   });
   const { prefix = "holdfast", maxTxnOps = 128, ...shared } = options;
-  const { clock = systemClock, clockDrift = casDefaults.clockDrift } = shared;
+  const { clock = systemClock, random = Math.random, clockDrift = casDefaults.clockDrift } = shared;
   const { flightMs = casDefaults.flightMs, keepIdleMs = casDefaults.keepIdleMs } = shared;
   if (shared.maxWaiters !== undefined) checkInteger("maxWaiters", shared.maxWaiters, 0, 100_000);
   checkInteger("flightMs", flightMs, 100, 600_000);
@@ -52,6 +53,7 @@ export function etcdStore(client: EtcdClient, options: EtcdStoreOptions = {}): S
     keepIdleMs,
     clockDrift,
     clock,
+    random,
   });
   return casStore(driver, shared);
 }

@@ -12,7 +12,7 @@
  *   again before anything else is done: what was given up is then either made, or never will be.
  */
 import { randomBytes } from "node:crypto";
-import { StoreUnavailableError } from "../../core/index.ts";
+import { type HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import type { EtcdKeepAlive } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { isOfClass } from "./errors.ts";
@@ -50,7 +50,8 @@ export class Lease {
   #isReady = false;
   #hasEnded = false;
   #epoch = "0";
-  #isDoubtful = false;
+  /** The latest epoch that a request had which was given up. */
+  #doubted: bigint | undefined;
   #settling: Promise<void> | undefined;
   #signs: Sign[] = [];
   #provenMs = Number.NEGATIVE_INFINITY;
@@ -137,7 +138,12 @@ export class Lease {
       await this.#revoke();
       throw this.#options.onTooShort(seconds);
     }
-    this.#epoch = await this.#writeKey();
+    this.#epoch = await this.#writeKey().catch(async (error: HoldfastError) => {
+      // Whoever may not write is not to leave a lease for its whole life, each time that it tries.
+      if (error.code === "UNAUTHORIZED") await this.#revoke();
+      throw error;
+    });
+    this.#connection.hasWritten();
     // Granting takes a majority. One that is found again has lived since it was first asked for.
     this.#provenMs = this.#askedMs ?? Number.NEGATIVE_INFINITY;
     this.#sentMs = this.#provenMs;
@@ -237,13 +243,14 @@ export class Lease {
     this.#signs = later;
   }
 
-  /** A swap was given up that may yet be made. */
-  doubt(): void {
-    this.#isDoubtful = true;
+  /** A swap that compared this epoch was given up, and may yet be made. */
+  doubt(epoch: string): void {
+    const asked = BigInt(epoch);
+    if (this.#doubted === undefined || asked > this.#doubted) this.#doubted = asked;
   }
 
   get isDoubtful(): boolean {
-    return this.#isDoubtful;
+    return this.#doubted !== undefined;
   }
 
   /** Makes sure that no swap that was given up is made after this. */
@@ -256,6 +263,15 @@ export class Lease {
 
   async #settle(): Promise<void> {
     if (!this.#isReady) return;
+    // A swap that was refused tells of the new epoch before the answer to this does. (1) Another one goes by that, and is given up. (2) The
+    // answer comes. What is on its way still compares as it should, so the key is written once more. What was given up before a write is
+    // settled by it, so this ends with what was under way.
+    do await this.#writeEpoch();
+    while (this.#doubted !== undefined && !this.#hasEnded);
+  }
+
+  async #writeEpoch(): Promise<void> {
+    const doubted = this.#doubted;
     const response = await this.#guarded(() =>
       this.#connection.txn({
         compare: [exists(this.key)],
@@ -267,13 +283,33 @@ export class Lease {
       this.end();
       return;
     }
-    this.#epoch = response.header.revision;
-    this.#isDoubtful = false;
+    const { revision } = response.header;
+    if (doubted !== undefined && BigInt(revision) <= doubted) {
+      this.leaveBehind();
+      return;
+    }
+    this.learnEpoch(revision);
+    if (this.#doubted !== undefined && this.#doubted < BigInt(revision)) this.#doubted = undefined;
   }
 
   /** The key has this revision now: one that was written later than was thought. */
   learnEpoch(revision: string): void {
     if (BigInt(revision) > BigInt(this.#epoch)) this.#epoch = revision;
+  }
+
+  /** The key has this revision now, by the answer to a request that compared the other one. */
+  learnRefusal(revision: string, compared: string): void {
+    if (BigInt(revision) < BigInt(compared)) this.leaveBehind();
+    else this.learnEpoch(revision);
+  }
+
+  /**
+   * Revisions have gone back: the cluster was restored from a backup, which has this lease as well. What is compared would not come true
+   * before there are as many revisions again, so another lease takes its place, and this one ends for want of signs of life.
+   */
+  leaveBehind(): void {
+    this.#doubted = undefined;
+    this.end();
   }
 
   end(): void {

@@ -11,8 +11,11 @@ const IDLE_MS = 300_000;
 const RETRY_MS = 250;
 /** How many leases that have ended are kept in mind. One that is forgotten is found to have ended once more. */
 const MAX_ENDED = 10_000;
-/** How many keys are looked at in one request. */
-const CHECKED_AT_ONCE = 90;
+/**
+ * How many lives a process has leases of its own for. A request compares all that its changes rely on, and etcd takes no more than so many
+ * comparisons: beyond these, lives are rounded up to a power of two, of which there are few.
+ */
+const MOST_LIVES = 22;
 /** What stands for the life of a name that this release does not understand: the longest that there is. */
 const UNKNOWN_LIFE_S = 86_400;
 
@@ -25,20 +28,28 @@ const GRANTS_BITS = 20n;
 export class Leases implements Keepers {
   readonly #connection: Connection;
   readonly #clockDrift: number;
+  readonly #maxTxnOps: number;
   readonly #byName = new Map<string, Lease>();
   readonly #bySeconds = new Map<number, Lease>();
   readonly #ended = new Set<string>();
   readonly #listeners: ((keeper: string | undefined) => void)[] = [];
   /** The shortest life that the servers grant, as far as is known. */
   #leastSeconds = 1;
+  readonly #toCheck = new Set<string>();
+  #isChecking = false;
   #timer: Timer | undefined;
   #closed = false;
 
-  constructor(connection: Connection, clockDrift: number) {
+  constructor(connection: Connection, clockDrift: number, maxTxnOps: number) {
     this.#connection = connection;
+    this.#maxTxnOps = maxTxnOps;
     this.#clockDrift = clockDrift;
     connection.onHeard((term, sentMs) => {
       for (const lease of this.#byName.values()) lease.hear(term, sentMs);
+    });
+    // What hangs on them may be there no more.
+    connection.onSetBack(() => {
+      for (const lease of [...this.#byName.values()]) if (lease.isReady) lease.leaveBehind();
     });
   }
 
@@ -79,7 +90,9 @@ export class Leases implements Keepers {
     return this.#ofClass(Math.max(classOf(lifeMs), this.#leastSeconds)).name;
   }
 
-  #ofClass(seconds: number): Lease {
+  #ofClass(wanted: number): Lease {
+    const isOneMore = !this.#bySeconds.has(wanted) && this.#bySeconds.size >= MOST_LIVES;
+    const seconds = isOneMore ? 2 ** Math.ceil(Math.log2(wanted)) : wanted;
     let lease = this.#bySeconds.get(seconds);
     if (lease === undefined) {
       lease = new Lease({
@@ -126,14 +139,34 @@ export class Leases implements Keepers {
     return this.#byName.get(keeper)?.provenUntilMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  async check(keepers: readonly string[]): Promise<void> {
-    const unknown = keepers.filter((keeper) => !this.#ended.has(keeper) && !this.#byName.has(keeper));
-    for (let at = 0; at < unknown.length; at += CHECKED_AT_ONCE) {
-      const names = unknown.slice(at, at + CHECKED_AT_ONCE);
-      const { keys } = this.#connection;
-      const { responses } = await this.#connection.txn({
-        success: names.map((name) => getKey(keys.keeper(name))),
+  /** The same for those whose answer nobody waits for. Where nothing can be learnt, the next heartbeat asks again. */
+  checkAside(keepers: readonly string[]): void {
+    for (const keeper of keepers) this.#toCheck.add(keeper);
+    if (this.#isChecking || this.#toCheck.size === 0) return;
+    this.#isChecking = true;
+    void this.#checkAll()
+      .catch(() => this.#toCheck.clear())
+      .finally(() => {
+        this.#isChecking = false;
       });
+  }
+
+  async #checkAll(): Promise<void> {
+    while (this.#toCheck.size > 0 && !this.#closed) {
+      const keepers = [...this.#toCheck];
+      this.#toCheck.clear();
+      await this.check(keepers);
+    }
+  }
+
+  /** Finds out which of these have ended. Each request has so much time, or that of any. */
+  async check(keepers: readonly string[], withinMs?: number): Promise<void> {
+    const unknown = keepers.filter((keeper) => !this.#ended.has(keeper) && !this.#byName.has(keeper));
+    for (let at = 0; at < unknown.length; at += this.#maxTxnOps) {
+      const names = unknown.slice(at, at + this.#maxTxnOps);
+      const { keys } = this.#connection;
+      const looks = names.map((name) => getKey(keys.keeper(name)));
+      const { responses } = await this.#connection.txn({ success: looks }, withinMs);
       for (const [index, name] of names.entries()) {
         if (responses[index]?.response_range.kvs.length === 0) this.end(name);
       }

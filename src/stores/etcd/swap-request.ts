@@ -33,7 +33,7 @@ import {
 
 /** How many operations a change may have inside. One that drops and assumes as many keepers as it may has 17 comparisons. */
 export const INNER_OPERATIONS = 18;
-/** How many leases of others are looked at for the changes that only compare. */
+/** How many leases of others are looked at together with the changes that only compare; further ones in requests of their own. */
 export const LOOKED_AT = 10;
 
 export interface SwapContext {
@@ -59,20 +59,31 @@ export class SwapRequest {
   readonly request: EtcdTxnRequest;
   readonly #changes: readonly Change[];
   readonly #context: SwapContext;
+  /** What the request compares of the leases of this process. */
+  readonly #epochs: readonly string[];
   /** Leases of others that are looked at once for all changes that only compare. */
   readonly #looks: readonly string[];
+  /** Those that there is no room for, and whose end would change an answer that somebody waits for. */
+  readonly furtherLooks: readonly string[];
+  /** The others, which are heartbeats': they have time until the next one. */
+  readonly laterLooks: readonly string[];
 
   constructor(changes: readonly Change[], context: SwapContext) {
     this.#changes = changes;
     this.#context = context;
     const { keys, leases, revision } = context;
+    this.#epochs = leases.map(({ epoch }) => epoch);
     const compare: EtcdCompare[] = leases.map((lease) => hasRevision(lease.key, lease.epoch));
     const failure: EtcdRequestOp[] = leases.map((lease) => getKey(lease.key));
     if (changes.some(({ expected, text }) => expected === undefined && text !== undefined)) {
       compare.push(isNotWrittenSince(keys.swept, revision));
     }
     failure.push(getKey(keys.swept));
-    this.#looks = looksFor(changes);
+    const asked = looksFor(changes.filter(({ keepers }) => keepers?.isAsked === true));
+    const looks = [...new Set([...asked, ...looksFor(changes)])];
+    this.#looks = looks.slice(0, LOOKED_AT);
+    this.furtherLooks = looks.slice(LOOKED_AT, Math.max(LOOKED_AT, asked.length));
+    this.laterLooks = looks.slice(Math.max(LOOKED_AT, asked.length));
     const success = changes.map((change) => this.#operation(change));
     for (const name of this.#looks) success.push(getKey(keys.keeper(name)));
     this.request = { compare, success, failure };
@@ -108,9 +119,10 @@ export class SwapRequest {
       .map(([owner, grants]) => put(keys.wake(owner, key), JSON.stringify(grants), wakeLease));
   }
 
-  outcome(response: EtcdTxnResponse): SwapOutcome {
+  /** `gone`: those of the further leases that have ended. */
+  outcome(response: EtcdTxnResponse, gone: readonly string[]): SwapOutcome {
     if (!response.succeeded) return this.#refused(response.responses);
-    const [ended, doubted]: [Set<string>, string[]] = [new Set(), []];
+    const [ended, doubted]: [Set<string>, string[]] = [new Set(gone), []];
     const looks = response.responses.slice(this.#changes.length);
     for (const [index, name] of this.#looks.entries()) {
       if (isEmpty(looks[index])) ended.add(name);
@@ -147,7 +159,7 @@ export class SwapRequest {
     for (const [index, lease] of this.#context.leases.entries()) {
       const kv = responses[index]?.response_range.kvs[0];
       if (kv === undefined) lease.end();
-      else lease.learnEpoch(kv.mod_revision);
+      else lease.learnRefusal(kv.mod_revision, this.#epochs[index] ?? lease.epoch);
     }
     return { results: untimely(this.#changes), ended: [], doubted: [] };
   }
@@ -196,8 +208,7 @@ function expectedRevision({ expected }: Change): string | undefined {
 function looksFor(changes: readonly Change[]): readonly string[] {
   const names = new Set<string>();
   for (const { text, keepers } of changes) {
-    if (text === undefined)
-      for (const name of keepers?.alive ?? []) if (names.size < LOOKED_AT) names.add(name);
+    if (text === undefined) for (const name of keepers?.alive ?? []) names.add(name);
   }
   return [...names];
 }

@@ -5,24 +5,29 @@
  * each writes a key. A record that is older than the last write of that key, by its revision, has been left alone since then.
  *
  * Whoever makes a record compares that the key was not written since the revision that its fence was made from: so nobody
- * makes one anew with a lower fence than the one that was removed. docs/decisions/0013-etcd-leases.md has the race.
+ * makes one anew with a lower fence than the one that was removed. docs/decisions/0013-etcd-leases.md has the race. The key is written
+ * once for each sweep, however many it removes: whoever makes a record is refused for that, and decides again.
  */
 import { decodeRecord, type Timer } from "../../core/index.ts";
 import type { EtcdKeyValue } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { after, endOf } from "./keys.ts";
-import { get, getKey, hasRevision, isAbsent, nested, put, remove } from "./requests.ts";
+import { readRecords } from "./record-reads.ts";
+import { getKey, hasRevision, isAbsent, nested, put, remove } from "./requests.ts";
+import { INNER_OPERATIONS, LOOKED_AT } from "./swap-request.ts";
 
 export interface SweepingOptions {
   readonly keepIdleMs: number;
+  /** Where chance comes from: 0 up to 1. */
+  readonly random: () => number;
   /** How many records in one request. */
   readonly atOnce: number;
 }
 
 /** Keys in one request of the look for old ones. */
 const LOOKED_AT_ONCE = 1_000;
-/** A record with more keepers than this is left to whoever uses its key. */
-const MOST_KEEPERS = 8;
+/** A record with more keepers than this is left to whoever uses its key. With one comparison more, a removal may have no more inside. */
+const MOST_KEEPERS = INNER_OPERATIONS + LOOKED_AT - 1;
 /** How many sweeps follow a record that was left: one marks it, one removes it, and one may be somebody else's turn. */
 const SWEEPS = 3;
 /** By how much a pause may last longer than it should, since etcd looks for leases that are over only now and then. */
@@ -32,6 +37,7 @@ export class Sweeping {
   readonly #connection: Connection;
   readonly #options: SweepingOptions;
   #timer: Timer | undefined;
+  #early: Timer | undefined;
   #sweepsLeft = 0;
   #closed = false;
 
@@ -40,20 +46,30 @@ export class Sweeping {
     this.#options = options;
   }
 
-  /** A record was left without claims. */
+  /** A record was made, or left without claims. */
   expect(): void {
+    if (this.#closed) return;
     this.#sweepsLeft = SWEEPS;
     this.#schedule();
+    // Processes that live for less than a pause would never get to it: of many, some sweep before they end.
+    this.#early ??= this.#connection.clock.setTimer(this.#options.random() * this.#pauseMs, () => {
+      this.sweep().catch(() => {});
+    });
   }
 
   close(): void {
     this.#closed = true;
     this.#timer?.cancel();
+    this.#early?.cancel();
+  }
+
+  get #pauseMs(): number {
+    return this.#options.keepIdleMs + SLACK_MS;
   }
 
   #schedule(): void {
     if (this.#timer !== undefined || this.#closed || this.#sweepsLeft === 0) return;
-    this.#timer = this.#connection.clock.setTimer(this.#options.keepIdleMs + SLACK_MS, () => {
+    this.#timer = this.#connection.clock.setTimer(this.#pauseMs, () => {
       this.#timer = undefined;
       this.#sweepsLeft--;
       const again = () => this.#schedule();
@@ -103,9 +119,12 @@ export class Sweeping {
 
   async #removeSome(old: readonly EtcdKeyValue[]): Promise<number> {
     const { keys } = this.#connection;
-    const { responses } = await this.#connection.txn({ success: old.map(({ key }) => get(key)) });
-    const removals = responses.flatMap(({ response_range: { kvs } }, index) => {
-      const [kv, seen] = [kvs[0], old[index]];
+    const found = await readRecords(
+      this.#connection,
+      old.map(({ key }) => key),
+    );
+    const removals = found.flatMap((kv, index) => {
+      const seen = old[index];
       const keepers =
         kv?.mod_revision === seen?.mod_revision && kv !== undefined ? this.#keepersOf(kv) : undefined;
       if (kv === undefined || keepers === undefined) return [];
@@ -114,8 +133,8 @@ export class Sweeping {
       return [nested({ compare, success: [remove(kv.key)], failure: [] })];
     });
     if (removals.length === 0) return 0;
-    const { responses: done } = await this.#connection.txn({ success: [put(keys.swept, ""), ...removals] });
-    return done.slice(1).filter(({ response_txn: removal }) => removal.succeeded).length;
+    const { responses: done } = await this.#connection.txn({ success: removals });
+    return done.filter(({ response_txn: removal }) => removal.succeeded).length;
   }
 
   /** The leases that must have ended so that a record is of no use; undefined where it may be of use anyway. */

@@ -19,6 +19,8 @@ export interface Watched {
 
 interface Watch extends Watched {
   readonly id: string;
+  /** Whether etcd has ever watched. Then it is not given up. */
+  hasBegun: boolean;
   /** Lets whoever began it go on. */
   resolve(): void;
   reject(error: Error): void;
@@ -27,16 +29,23 @@ interface Watch extends Watched {
 /** After a failure, how long until the next attempt: so long at first, doubling up to so long. */
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 2_000;
+/** How often in a row etcd may refuse to watch until those who have never watched are told. */
+const REFUSALS = 3;
 
 export class Watching {
   readonly #connection: Connection;
   readonly #onGap: () => void;
   readonly #watches = new Map<string, Watch>();
+  /** Those that the present stream has begun. */
+  readonly #begun = new Set<string>();
   #ids = 0;
   #stream: WatchStream | undefined;
   #isOpening = false;
   #retry: Timer | undefined;
   #retryMs = FIRST_RETRY_MS;
+  #refusals = 0;
+  /** Those that the present stream was opened for, and has not begun yet. */
+  #awaited = new Set<string>();
   #closed = false;
 
   /** `onGap` is called when events may have been missed. */
@@ -50,7 +59,7 @@ export class Watching {
     const id = String(++this.#ids);
     return new Promise((resolve, reject) => {
       const end = () => this.#end(id);
-      this.#watches.set(id, { ...watched, id, resolve: () => resolve(end), reject });
+      this.#watches.set(id, { ...watched, id, hasBegun: false, resolve: () => resolve(end), reject });
       if (this.#stream === undefined) this.#open();
       else this.#create(this.#stream, id);
     });
@@ -70,8 +79,7 @@ export class Watching {
     if (this.#isOpening || this.#closed || this.#watches.size === 0) return;
     this.#retry?.cancel();
     this.#isOpening = true;
-    // A stream has no deadline: it is to last.
-    this.#connection.client.watchClient.watch().then(
+    this.#openStream().then(
       (stream) => {
         this.#isOpening = false;
         this.#begin(stream);
@@ -81,6 +89,14 @@ export class Watching {
         this.#tryLater();
       },
     );
+  }
+
+  async #openStream(): Promise<WatchStream> {
+    // The client notices that its login is no longer valid by an answer to a request, and not by what a stream says.
+    if (this.#refusals > 0)
+      await this.#connection.range({ key: this.#connection.keys.swept, keys_only: true });
+    // A stream has no deadline: it is to last.
+    return this.#connection.client.watchClient.watch();
   }
 
   #begin(stream: WatchStream): void {
@@ -93,7 +109,9 @@ export class Watching {
       return;
     }
     this.#stream = stream;
-    for (const id of this.#watches.keys()) this.#create(stream, id);
+    this.#begun.clear();
+    this.#awaited = new Set(this.#watches.keys());
+    for (const id of this.#awaited) this.#create(stream, id);
   }
 
   #create(stream: WatchStream, id: string): void {
@@ -107,19 +125,47 @@ export class Watching {
   #hear(stream: WatchStream, response: EtcdWatchResponse): void {
     if (stream !== this.#stream) return;
     const watch = this.#watches.get(response.watch_id);
-    if (response.canceled) {
-      // Not by us, or the watch would be gone: rights were taken away, for instance. The others go on.
-      this.#watches.delete(response.watch_id);
-      watch?.reject(new Error("etcd refuses to watch."));
+    if (response.canceled && watch !== undefined && this.#begun.has(watch.id)) {
+      // This process has read so late that etcd has removed what it should have heard of. All begin anew, with the present.
+      this.#lose(stream);
       return;
     }
-    if (watch === undefined) return;
+    if (response.canceled && response.created) {
+      this.#refuse(stream);
+      return;
+    }
+    if (watch === undefined || response.canceled) return;
     if (response.created) {
-      this.#retryMs = FIRST_RETRY_MS;
+      this.#begun.add(watch.id);
+      watch.hasBegun = true;
       watch.resolve();
-      this.#onGap();
+      this.#stopAwaiting(watch.id);
     }
     for (const { kv } of response.events) watch.onEvent(kv);
+  }
+
+  /** One that was awaited has begun, or is not wanted any more. What happened before may have been missed, which is told once for all. */
+  #stopAwaiting(id: string): void {
+    if (!this.#awaited.delete(id) || this.#awaited.size > 0) return;
+    this.#retryMs = FIRST_RETRY_MS;
+    this.#refusals = 0;
+    this.#onGap();
+  }
+
+  /**
+   * etcd does not say which watch it refuses. It lacks rights, or its login is over: (1) the process asks for nothing for as long as
+   * a login lasts, (2) the stream breaks, (3) another one is opened by the login of before, and nothing is watched over it. So all
+   * begin anew, and whoever has never watched is told in the end.
+   */
+  #refuse(stream: WatchStream): void {
+    if (++this.#refusals % REFUSALS === 0) {
+      for (const watch of this.#watches.values()) {
+        if (watch.hasBegun) continue;
+        this.#watches.delete(watch.id);
+        watch.reject(new Error("etcd refuses to watch."));
+      }
+    }
+    this.#lose(stream);
   }
 
   #lose(stream: WatchStream): void {
@@ -138,6 +184,8 @@ export class Watching {
 
   #end(id: string): void {
     if (!this.#watches.delete(id)) return;
+    this.#begun.delete(id);
+    this.#stopAwaiting(id);
     const stream = this.#stream;
     if (stream === undefined) return;
     if (this.#watches.size > 0) {

@@ -43,6 +43,8 @@ describe("etcd: errors", () => {
     const error = mapError(cause);
     expect(error).toMatchObject({ code, cause, retryable: code === "STORE_UNAVAILABLE" });
     expect(error.message).toContain(text);
+    // What it is, and then what to do.
+    expect(text).toMatch(/^[A-Z].{10,}[.:] \S.{5,}\.$|\?$/s);
   });
 
   test("no class of the client is left out", () => {

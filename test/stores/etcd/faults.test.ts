@@ -1,12 +1,12 @@
 /** What all stores must survive, and what becomes of the leases of etcd that claims hang on. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { createLocks } from "holdfast";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Clock, createLocks } from "holdfast";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
-import type { Piece } from "../../engines/proxy.ts";
-import { proxied, serverFaults } from "../fault-suite.ts";
+import { cutReplyTo, type Piece } from "../../engines/proxy.ts";
+import { cutSwaps, proxied, serverFaults } from "../fault-suite.ts";
 import { connect, locksAt, participant } from "./participants.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
@@ -17,6 +17,7 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
   afterAll(() => server.stop());
 
   const urlAt = (port: number) => `http://127.0.0.1:${port}`;
+  const swap = { contains: (key: string) => `/r/${key}`, cutAfterBytes: 60 };
 
   serverFaults({
     connect: ({ port = server.port, clock } = {}) => participant(urlAt(port), { flightMs: 1_000 }, clock),
@@ -30,7 +31,45 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
       await client.delete().all();
       client.close();
     },
-    swap: { contains: (key) => `/r/${key}`, cutAfterBytes: 60 },
+    swap,
+  });
+
+  // It sends a call again by itself after it was broken off, so that a change may come twice.
+  describe("with the client as it comes", () => {
+    const connectAsItComes = (port = server.port, clock?: Clock) =>
+      participant([urlAt(port)], { flightMs: 1_000, prefix: "as it comes" }, clock);
+
+    cutSwaps({
+      connect: ({ port, clock } = {}) => connectAsItComes(port, clock),
+      engine: () => server,
+      swap,
+    });
+
+    test("a change of which the reply is lost comes twice, is made once, and nobody notices", async () => {
+      const proxy = await proxied(server.port);
+      const [far, client] = [connectAsItComes(proxy.port), connect(server.url)];
+      onTestFinished(async () => {
+        await far.store.close();
+        await far.end();
+        client.close();
+      });
+      const key = "comes twice";
+      const request = claimRequest("id", { key, ttlMs: 20_000 });
+      // What is done at first use is done.
+      await far.store.acquire({ ...request, key: "warm" });
+      const cut = cutReplyTo(`/r/${key}`);
+      let arrivals = 0;
+      proxy.decide((piece) => {
+        if (piece.direction === "request" && piece.bytes.includes(`/r/${key}`)) arrivals++;
+        return cut(piece);
+      });
+      // The store itself does not ask again: a client that repeats nothing would have it fail here.
+      const held = await far.store.acquire(request);
+      expect([held.state, arrivals]).toEqual(["held", 2]);
+      const { kvs } = await client.get(`as it comes/r/${key}`).exec();
+      expect(kvs).toMatchObject([{ version: "1" }]);
+      expect(await far.store.release([request])).toEqual([true]);
+    });
   });
 
   test("a claim that nobody renews is ended by its own process, which lives on, and whoever waits is told", async () => {

@@ -46,7 +46,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     checkClient(client);
     const keys = new Keys(prefix);
     const connection = new Connection(client, keys, systemClock, 5_000);
-    const sweeping = new Sweeping(connection, { keepIdleMs: 1_000, atOnce: 90 });
+    const sweeping = new Sweeping(connection, { keepIdleMs: 1_000, random: Math.random, atOnce: 90 });
     const untilPauseIsOver = () =>
       until(
         "the pause is over",

@@ -31,3 +31,28 @@ test("etcd: a change that was given up leaves no claim behind, also where what c
   expect(await soon(store.acquire(attempt("last", "a")))).toMatchObject({ state: "held" });
   expect(recordOf("k")?.held ?? []).toEqual([]);
 });
+
+test("etcd: what is sent again after a refusal has no more time than the first had", async () => {
+  let met: Journey = () => 1;
+  const { store, another, soon, pass, recordOf } = createScene((what, from) => met(what, from));
+  const requests = ["a", "b"].map((key) => attempt(key, "mine"));
+  // Both records are known, so that they are changed jointly; and one of them is not what it was.
+  for (const request of requests) {
+    await soon(store.acquire(request));
+    await soon(store.release([request]));
+  }
+  expect(await soon(another().store.acquire(attempt("b", "theirs", { limit: 2 })))).toMatchObject({
+    state: "held",
+  });
+  // The joint change is refused late, and what follows it is made when it has been given up.
+  let sent = 0;
+  met = (what, from) => (from === "process" && writes(what, "a") ? ([600, 500][sent++] ?? 1) : 1);
+  const asked = requests.map((request) => store.acquire(request).catch((error: Error) => error));
+  expect(await soon(asked[0] as Promise<unknown>)).toMatchObject({ code: "STORE_UNAVAILABLE" });
+  expect(sent).toBe(2);
+  met = () => 1;
+  await soon(store.release(requests));
+  await pass(1_000);
+  expect(await soon(store.acquire(attempt("last", "mine")))).toMatchObject({ state: "held" });
+  expect(recordOf("a")?.held ?? []).toEqual([]);
+});

@@ -1,11 +1,12 @@
-/** A server that wants to know who asks, and a user with rights for the prefix alone. */
+/** A server that wants to know who asks, a user with rights for the prefix alone, and those who lack some, who leave nothing behind. */
 import { Etcd3 } from "etcd3";
 import { createLocks } from "holdfast";
 import { etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
-import { demandLogin, user } from "./users.ts";
+import { failure } from "../failure.ts";
+import { demandLogin, reader, root, user, writer } from "./users.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: rights", () => {
   let server: EtcdMember;
@@ -29,6 +30,22 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
       client.close();
     });
     return locks;
+  }
+
+  /** Every key with its revision, and every lease. Those of other tests may end at any time. */
+  async function everything(): Promise<readonly string[]> {
+    const admin = new Etcd3({ hosts: server.url, auth: root });
+    const { kvs } = await admin.getAll().exec();
+    const { leases } = await admin.leaseClient.leaseLeases();
+    admin.close();
+    return [
+      ...kvs.map(({ key, mod_revision: revision }) => `${key} of revision ${revision}`),
+      ...leases.map(({ ID }) => `lease ${ID}`),
+    ];
+  }
+
+  async function expectNothingNew(before: readonly string[]): Promise<void> {
+    expect((await everything()).filter((each) => !before.includes(each))).toEqual([]);
   }
 
   test("a user with rights for the prefix can do all that there is to do", async () => {
@@ -64,11 +81,38 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
     ["an unknown user", { ...user, username: "nobody" }, "holdfast", "password"],
     ["a prefix without rights", user, "elsewhere", "docs/stores/etcd.md"],
     ["a prefix that only begins alike", user, "holdfast2", "docs/stores/etcd.md"],
-  ])("%s is UNAUTHORIZED, and says what to do", async (_, auth, prefix, what) => {
+    ["a right to read alone", reader, "holdfast", "read and write"],
+    ["a right to write alone", writer, "holdfast", "read and write"],
+  ])("%s is UNAUTHORIZED, says what to do, and leaves nothing", async (_, auth, prefix, what) => {
+    const holder = await open(user).mutex("taken").acquire();
+    const before = await everything();
     const locks = open(auth, prefix);
-    await expect(locks.mutex("k").tryAcquire()).rejects.toMatchObject({
-      code: "UNAUTHORIZED",
-      message: expect.stringContaining(what),
+    const refused = { code: "UNAUTHORIZED", message: expect.stringContaining(what) };
+    for (const call of [
+      () => locks.mutex("free").tryAcquire(),
+      () => locks.mutex("free").acquire(),
+      // That somebody else holds it is no answer to whoever may not ask.
+      () => locks.mutex("taken").tryAcquire(),
+      () => locks.mutex("taken").acquire({ waitMs: 10_000 }),
+    ]) {
+      expect(await failure(call())).toMatchObject(refused);
+    }
+    await locks.close();
+    await expectNothingNew(before);
+    expect(await holder.release()).toBe(true);
+  });
+
+  test("a user who may only read can look at locks, and frees none", async () => {
+    const holder = await open(user).mutex("shown").acquire();
+    const before = await everything();
+    const locks = open(reader);
+    expect(await locks.inspect("shown")).toMatchObject({ heldCount: 1, fence: holder.fence });
+    expect((await locks.list({ prefix: "shown" }).next()).value).toMatchObject({
+      key: "shown",
+      heldCount: 1,
     });
+    expect(await failure(locks.forceRelease("shown", holder.id))).toMatchObject({ code: "UNAUTHORIZED" });
+    await expectNothingNew(before);
+    expect(await holder.release()).toBe(true);
   });
 });

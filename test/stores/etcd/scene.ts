@@ -13,6 +13,10 @@ const KEEPERS = "holdfast/a/";
 
 export interface Scene {
   readonly store: Store;
+  /** Makes a backup of the cluster, and returns what restores it. */
+  backup(): () => void;
+  /** The store of another process, which everything reaches at once, and what ends that process. */
+  another(): { readonly store: Store; die(): void };
   /** Stops the world as soon as there is an answer, or an error. */
   soon<T>(asked: Promise<T>): Promise<T | Error>;
   pass(ms: number): Promise<void>;
@@ -27,7 +31,7 @@ export interface Scene {
 /** How long a message takes, in milliseconds; Infinity: it is lost. */
 export type Journey = (what: string, from: "process" | "server") => number;
 
-export function createScene(journey: Journey): Scene {
+export function createScene(journey: Journey, { keepIdleMs = 2_000 } = {}): Scene {
   // With tracing on, messages tell what is in them.
   const world = new World(new Random(1), true);
   const [server, process] = [new Machine(world, "server", 1, 0), new Machine(world, "process", 1, 0)];
@@ -38,9 +42,29 @@ export function createScene(journey: Journey): Scene {
     world.in(tookMs, () => to.do(arrive));
     return true;
   };
-  const client = etcdClient({ world, server, cluster, breaks: new Set() }, process, carry);
+  const open = (machine: Machine, by: Carry) =>
+    etcdStore(etcdClient({ world, server, cluster, breaks: new Set() }, machine, by), {
+      clock: machine.clock,
+      random: () => 0.5,
+      flightMs: 1_000,
+      keepIdleMs,
+    });
   return {
-    store: etcdStore(client, { clock: process.clock, flightMs: 1_000, keepIdleMs: 2_000 }),
+    store: open(process, carry),
+    backup: () => cluster.backup(),
+    another() {
+      const machine = new Machine(world, "another", 1, 0);
+      const atOnce: Carry = (_, to, __, arrive) => {
+        world.in(0, () => to.do(arrive));
+        return true;
+      };
+      return {
+        store: open(machine, atOnce),
+        die: () => {
+          machine.dead = true;
+        },
+      };
+    },
     async soon<T>(asked: Promise<T>) {
       let answer: T | Error | undefined;
       void asked.then(

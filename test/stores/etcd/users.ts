@@ -3,20 +3,32 @@ import { Etcd3 } from "etcd3";
 
 /** Who may use what is below the prefix `holdfast/`, and nothing else. */
 export const user = { username: "holdfast", password: "secret" };
+/** Who may only look at what is there. */
+export const reader = { username: "reader", password: "secret" };
+/** Who may change what is there, and not look at it. */
+export const writer = { username: "writer", password: "secret" };
+/** Who may do anything. */
+export const root = { username: "root", password: "root" };
 
-/** Makes that user, and lets nobody in from now on who does not log in. */
+/** Makes these users, and lets nobody in from now on who does not log in. */
 export async function demandLogin(url: string): Promise<void> {
   const admin = new Etcd3({ hosts: url });
-  const root = admin.user("root");
-  await root.create("root");
+  await admin.user(root.username).create(root.password);
   await admin.role("root").create();
-  await root.addRole("root");
-  const role = admin.role("locks");
-  await role.create();
-  await role.grant({ permission: "Readwrite", range: admin.range({ prefix: "holdfast/" }) });
-  const created = admin.user(user.username);
-  await created.create(user.password);
-  await created.addRole("locks");
+  await admin.user(root.username).addRole("root");
+  const range = admin.range({ prefix: "holdfast/" });
+  for (const [{ username, password }, permission] of [
+    [user, "Readwrite"],
+    [reader, "Read"],
+    [writer, "Write"],
+  ] as const) {
+    const role = admin.role(`locks of ${username}`);
+    await role.create();
+    await role.grant({ permission, range });
+    const created = admin.user(username);
+    await created.create(password);
+    await created.addRole(role.name);
+  }
   await admin.auth.authEnable();
   admin.close();
 }

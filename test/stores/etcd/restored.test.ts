@@ -1,0 +1,83 @@
+/** A cluster that was restored from a backup has revisions that are lower than those that clients know. */
+import { ManualClock } from "holdfast/testing";
+import { expect, test } from "vitest";
+import { Connection } from "../../../src/stores/etcd/connection.ts";
+import { Keys } from "../../../src/stores/etcd/keys.ts";
+import { Lease } from "../../../src/stores/etcd/lease.ts";
+import { attempt } from "../cas/scene.ts";
+import { createScene } from "./scene.ts";
+
+/** A lease of a server whose next revision is told, and whose writes are counted. */
+async function leaseOf(server: { revision: number; writes: number }): Promise<Lease> {
+  const client = {
+    kv: {
+      txn: async () => {
+        if (++server.writes > 100) throw new Error("There is no end to it.");
+        const header = { revision: `${++server.revision}`, raft_term: "2" };
+        return { header, succeeded: true, responses: [] };
+      },
+    },
+    leaseClient: { leaseGrant: async () => ({ ID: "1", TTL: "10" }) },
+  };
+  const connection = new Connection(client as never, new Keys("holdfast"), new ManualClock(), 900);
+  const lease = new Lease({
+    connection,
+    seconds: 10,
+    clockDrift: 0,
+    onTooShort: () => new Error("too short"),
+    onEnd: () => {},
+  });
+  await lease.start();
+  return lease;
+}
+
+test("etcd: a doubt from before a restore is not settled by one write after the other, but by another lease", async () => {
+  const server = { revision: 3_000, writes: 0 };
+  const lease = await leaseOf(server);
+  lease.doubt(lease.epoch);
+  server.revision = 1_000;
+  server.writes = 0;
+  await lease.settle();
+  expect(server.writes).toBe(1);
+  expect(lease.hasEnded).toBe(true);
+});
+
+test("etcd: a lease whose key is older than what was compared ends, and one whose key is newer goes on", async () => {
+  const lease = await leaseOf({ revision: 3_000, writes: 0 });
+  expect(lease.epoch).toBe("3001");
+  lease.learnRefusal("3005", "3001");
+  expect([lease.epoch, lease.hasEnded]).toEqual(["3005", false]);
+  // The answer to a request that was sent before that was known.
+  lease.learnRefusal("3003", "3001");
+  expect([lease.epoch, lease.hasEnded]).toEqual(["3005", false]);
+  lease.learnRefusal("1001", "3005");
+  expect(lease.hasEnded).toBe(true);
+});
+
+test("etcd: a holder that a restored cluster does not know of learns of that at its heartbeat, and goes on from there", async () => {
+  const { store, another, backup, soon, pass, recordOf } = createScene(() => 1, { keepIdleMs: 600_000 });
+  const [mine, theirs] = [attempt("k", "mine", { ttlMs: 10_000 }), attempt("k", "theirs", { ttlMs: 10_000 })];
+  // The lock has a record, and the process a lease, before the backup.
+  await soon(store.acquire(mine));
+  await soon(store.release([mine]));
+  const restore = backup();
+  const busy = another().store;
+  for (let nth = 0; nth < 20; nth++)
+    await soon(busy.acquire(attempt(`other-${nth}`, "o", { ttlMs: 60_000 })));
+  expect(await soon(store.acquire(mine))).toMatchObject({ state: "held" });
+  restore();
+  const other = another().store;
+  expect(await soon(other.acquire(theirs))).toMatchObject({ state: "held" });
+  await pass(3_000);
+  // The answer that tells that revisions have gone back promises nothing, and the next one is by what is there.
+  expect(await soon(store.renew([mine]))).toMatchObject([{ state: "held", expiresInMs: 0 }]);
+  expect(await soon(store.renew([mine]))).toMatchObject([{ state: "gone" }]);
+  expect(await soon(other.renew([theirs]))).toMatchObject([{ state: "held" }]);
+  expect(recordOf("k")?.held.map(({ id }) => id)).toEqual(["theirs"]);
+  // What is as it was goes on.
+  await soon(other.release([theirs]));
+  await pass(1_000);
+  expect(await soon(store.acquire(mine))).toMatchObject({ state: "held" });
+  await pass(3_000);
+  expect(await soon(store.renew([mine]))).toMatchObject([{ state: "held" }]);
+});
