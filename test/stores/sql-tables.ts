@@ -20,9 +20,16 @@ export interface SqlDatabase {
   makePlace(name: string): string;
   /** Removes a routine that the store calls, and leaves the table. */
   dropRoutine(table: string): string;
-  /** Makes a user who may do with a table what the page says, or only look at it. */
-  makeUser(name: string, table: string, rights: "documented" | "reading"): readonly string[];
+  /** Makes a user with these rights on a table, and on what the store calls for it. */
+  makeUser(name: string, table: string, rights: string): readonly string[];
+  /** Grants a user something more on a table. */
+  grant(name: string, table: string, rights: string): readonly string[];
+  /** Takes away from a user what shows it that there is a table at all, and what it calls. */
+  hide(name: string, table: string): readonly string[];
 }
+
+/** What the pages list. */
+const DOCUMENTED = "select, insert, update, delete";
 
 const request = claimRequest("id", { key: "key", ttlMs: 10_000, wait: false });
 
@@ -84,23 +91,64 @@ export function testTables(database: SqlDatabase): void {
     expect(rows.map(({ n }) => Number(n))).toEqual([places.length]);
   });
 
-  test("missing rights are told, and nothing is written", async () => {
-    await migrate("guarded");
-    await makeUser("reader", "guarded", "reading");
-    const error = await failure(open({ table: "guarded", user: "reader" }).acquire(request));
+  test.each([
+    ["reader", "select"],
+    ["remover", "select, delete"],
+  ])("missing rights of a %s are told, and nothing is written", async (user, rights) => {
+    const table = `guarded_${user}`;
+    await migrate(table);
+    await makeUser(user, table, rights);
+    const store = open({ table, user });
+    const error = await failure(store.acquire(request));
     expect(error.code).toBe("UNAUTHORIZED");
     expect(error.message).toContain("rights");
     expect(error.message).toContain(database.page);
-    const creating = open({ table: "own", autoMigrate: true, user: "reader" });
+    const creating = open({ table: "own", autoMigrate: true, user });
     expect(await failure(creating.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
-    const stranger = open({ table: "guarded", user: "stranger" });
+    const stranger = open({ table, user: "stranger" });
     expect(await failure(stranger.acquire(request))).toMatchObject({ code: "UNAUTHORIZED" });
-    expect(await admin("select * from guarded")).toEqual([]);
+    expect(await admin(`select * from ${table}`)).toEqual([]);
+    // To look, it has what it needs.
+    expect(await store.look({ key: "key", maxClaims: 0 })).toMatchObject({ keys: [{ held: [] }] });
+  });
+
+  test("a user who cannot remove old records is told, as nobody would notice that they stay", async () => {
+    await migrate("growing");
+    await makeUser("hoarder", "growing", "select, insert, update");
+    const store = open({ table: "growing", user: "hoarder" });
+    const error = await failure(store.acquire(request));
+    expect(error.code).toBe("UNAUTHORIZED");
+    expect(error.message).toContain(database.page);
+    expect(await admin("select * from growing")).toEqual([]);
+    for (const statement of database.grant("hoarder", "growing", "delete")) await admin(statement);
+    expect(await store.acquire(request)).toMatchObject({ state: "held" });
+  });
+
+  test("what the server does not show to a user is told as missing, or as hidden", async () => {
+    await migrate("hidden");
+    await makeUser("outsider", "hidden", DOCUMENTED);
+    for (const statement of database.hide("outsider", "hidden")) await admin(statement);
+    const error = await failure(open({ table: "hidden", user: "outsider" }).acquire(request));
+    expect(error.code).toBe("STORE_FAILURE");
+    expect(error.message).toMatch(/missing|does not exist/);
+    expect(error.message).toMatch(/has no rights on them|lacks usage on it/);
+    expect(error.message).toContain(database.page);
+  });
+
+  test("somebody else's table of that name is told by the migration, and nothing is made for it", async () => {
+    await admin("create table foreign_one (id int)");
+    const error = await failure(migrate("foreign_one"));
+    expect(error.code).toBe("STORE_FAILURE");
+    expect(error.message).toMatch(/choose another name/i);
+    const routines = "select 1 from information_schema.routines where routine_name like 'foreign_one%'";
+    expect(await admin(routines)).toEqual([]);
+    const store = open({ table: "foreign_one", autoMigrate: true });
+    expect(await failure(store.acquire(request))).toMatchObject({ code: "STORE_FAILURE" });
   });
 
   test("the documented rights are enough, and are none to migrate", async () => {
     await migrate("granted");
-    await makeUser("worker", "granted", "documented");
+    await makeUser("worker", "granted", DOCUMENTED);
     const locks = createLocks(open({ table: "granted", user: "worker" }));
     const lease = await locks.mutex("key").acquire();
     const next = locks.mutex("key").acquire({ waitMs: 5_000 });

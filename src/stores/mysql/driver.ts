@@ -4,7 +4,7 @@ import { type Durability, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import type { Cell, Row, Send } from "./client.ts";
 import { serverErrno } from "./errors.ts";
-import { checkFirstUse } from "./first-use.ts";
+import { checkFirstUse, checkRemoval } from "./first-use.ts";
 import { listStatement, readStatement, sweepStatement } from "./statements.ts";
 import { maxSwapBytes, swapStatement } from "./swap-statement.ts";
 import type { TableNames } from "./table.ts";
@@ -30,6 +30,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
   let { names } = options;
   const maxStatementBytes = maxSwapBytes(3 * BATCH_BYTES + maxRecordBytes, BATCH_CHANGES);
   let checking: Promise<void> | undefined;
+  let mayRemove: Promise<void> | undefined;
 
   /** Several calls at once check together. What failed is tried again by the next one. */
   function prepare(): Promise<void> {
@@ -43,7 +44,19 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
     names = await checkFirstUse({ ...options, maxStatementBytes });
   }
 
+  /** Before anything is written, so that who only looks needs no such rights. */
+  async function checkRights(): Promise<void> {
+    mayRemove ??= checkRemoval(send, names);
+    try {
+      await mayRemove;
+    } catch (error) {
+      mayRemove = undefined;
+      throw error;
+    }
+  }
+
   async function swap(batch: SwapBatch): Promise<SwapReply> {
+    await checkRights();
     // One for all: every key is in a batch only once.
     const version = randomBytes(16).toString("hex");
     const sql = swapStatement(names, batch, version);

@@ -7,7 +7,7 @@ const READ_ONLY =
 const BUSY = "Too many others are connected: raise the limit, or use smaller pools.";
 const STOPPED =
   "The statement was stopped by an administrator or by a time limit. Whether it was made before is unknown.";
-const TRANSIENT = "Others were in the way; nothing was written.";
+const TRANSIENT = "Others were in the way, and nothing was written. It is tried again.";
 const FULL = "The server has no more room: free some on its disk.";
 const MEMORY = "The server is out of memory: give it more, or let fewer use it.";
 const CLUSTER = "This node of the cluster is not ready: wait until it is, or reach another.";
@@ -21,7 +21,7 @@ export const unavailable: Readonly<Record<number, string>> = {
   1040: BUSY,
   1041: MEMORY,
   1047: CLUSTER,
-  1053: "The server is being shut down.",
+  1053: "The server is being shut down. It is tried again.",
   1077: LOST,
   1079: LOST,
   1080: LOST,
@@ -29,7 +29,7 @@ export const unavailable: Readonly<Record<number, string>> = {
   1105: "The server, or a proxy in front of it, reports a passing fault. The cause has its words.",
   1114: FULL,
   1129: "The server refuses this host after too many broken connections: run flush hosts there.",
-  1135: "The server cannot start another thread.",
+  1135: "The server cannot start another thread: give it more memory, or let fewer connect.",
   1152: LOST,
   1154: LOST,
   1155: LOST,
@@ -42,16 +42,16 @@ export const unavailable: Readonly<Record<number, string>> = {
   1180: "The server could not commit. The cause has its words.",
   1184: LOST,
   1203: BUSY,
-  1205: "Another transaction holds a row of the table for too long; nothing was written. Look for who does.",
+  1205: "Another transaction holds a row of the table for too long, and nothing was written. Look for who does.",
   1206: TRANSIENT,
   1213: TRANSIENT,
   1226: BUSY,
   1290: READ_ONLY,
   1317: STOPPED,
-  1412: "The table is being changed.",
+  1412: "The table is being changed. It is tried again.",
   1461: "The server has too many prepared statements: raise max_prepared_stmt_count, or look for who leaves them open.",
-  1615: "The table is being changed.",
-  1637: "The server has too many transactions at once.",
+  1615: "The table is being changed. It is tried again.",
+  1637: "The server has too many transactions at once: let fewer use it, or look for those that stay open.",
   1792: READ_ONLY,
   1836: READ_ONLY,
   1927: LOST,
@@ -59,9 +59,9 @@ export const unavailable: Readonly<Record<number, string>> = {
   2006: LOST,
   2013: LOST,
   3024: STOPPED,
-  3032: "The server is offline for maintenance.",
+  3032: "The server is offline for maintenance. It is tried again.",
   3100: CLUSTER,
-  3101: "The cluster rejected the change because of another one; nothing was written.",
+  3101: "The cluster rejected the change because of another one, and nothing was written. It is tried again.",
   3168: CLUSTER,
   3572: TRANSIENT,
   4031: LOST,
@@ -92,7 +92,8 @@ export const unauthorized: Readonly<Record<number, string>> = {
 
 const MIGRATE =
   "The table or the procedures of the store are missing: run migrateMysql, or pass autoMigrate: true.";
-const OTHER_TABLE = "The table is another one than migrateMysql makes: choose another name, or remove it.";
+const OTHER_TABLE =
+  "The table is another one than migrateMysql makes, so it is somebody else's: choose another name.";
 
 export const failures: Readonly<Record<number, string>> = {
   1046: "The connection has no database: name one, or pass table as database.table.",
@@ -102,7 +103,7 @@ export const failures: Readonly<Record<number, string>> = {
   1136: OTHER_TABLE,
   1146: MIGRATE,
   1153: "The request is larger than max_allowed_packet: raise it on the server.",
-  1304: "The procedure exists already.",
+  1304: "The procedure exists already: remove it, and run migrateMysql again.",
   1305: MIGRATE,
   1318: "The procedure is another one than migrateMysql makes: remove it, and run that again.",
   1364: OTHER_TABLE,

@@ -1,6 +1,7 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
 import { type Durability, HoldfastError } from "../../core/index.ts";
 import type { Row, Send } from "./client.ts";
+import { serverErrno } from "./errors.ts";
 import { migrate } from "./migration.ts";
 import { bytes } from "./statements.ts";
 import { inDatabase, type TableNames } from "./table.ts";
@@ -40,6 +41,21 @@ export async function checkFirstUse(options: FirstUseOptions): Promise<TableName
   if (!autoMigrate) throw notMigrated(names);
   await migrate(send, names);
   return names;
+}
+
+/** What the server says to somebody without rights on a table, a column or a database. */
+const LACKS_RIGHTS: ReadonlySet<number | undefined> = new Set([1142, 1143, 1044]);
+
+/**
+ * Asks for the rights to remove old records: nobody who asks for a lock would notice that they stay for ever. Explaining takes the same
+ * rights as doing. Whatever else the server says to it, as in a session that only reads, is of no concern here.
+ */
+export async function checkRemoval(send: Send, { table }: TableNames): Promise<void> {
+  try {
+    await send(`explain format = traditional delete from ${table} where lock_key = ''`);
+  } catch (error) {
+    if (LACKS_RIGHTS.has(serverErrno(error))) throw error;
+  }
 }
 
 async function askFacts(send: Send, names: TableNames): Promise<Facts> {

@@ -3,7 +3,7 @@
  *
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
-import { checkOptionNames, HoldfastError } from "../../core/index.ts";
+import { checkOptionNames } from "../../core/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
@@ -44,19 +44,27 @@ export async function migrate(send: Send, names: TableNames): Promise<void> {
   checkVersion(String(version));
   if (Number(isReadOnly) !== 0) throw readOnlyError();
   await send(createTable(names));
-  for (const procedure of [createSwap(names), createSweep(names)]) await unlessThere(send(procedure));
+  // Somebody else's table of that name fails here, before anything is made for it. Who may not look at it learns that at first use.
+  await unless(CANNOT_TELL, send(`select ${COLUMNS} from ${names.table} limit 0`));
+  // Not every server knows `if not exists` for a procedure.
+  for (const procedure of [createSwap(names), createSweep(names)])
+    await unless(PROCEDURE_EXISTS, send(procedure));
 }
 
-const PROCEDURE_EXISTS = 1304;
+/** This user may not look, or a proxy sends what looks to a replica that has no such table yet. */
+const CANNOT_TELL: readonly number[] = [1142, 1143, 1146];
+const PROCEDURE_EXISTS: readonly number[] = [1304];
 
-/** Not every server knows `if not exists` for a procedure. */
-async function unlessThere(creating: Promise<unknown>): Promise<void> {
+/** Passes over these answers of the server. */
+async function unless(errnos: readonly number[], sent: Promise<unknown>): Promise<void> {
   try {
-    await creating;
+    await sent;
   } catch (error) {
-    if (!(error instanceof HoldfastError) || serverErrno(error) !== PROCEDURE_EXISTS) throw error;
+    if (!errnos.includes(serverErrno(error) ?? 0)) throw error;
   }
 }
+
+const COLUMNS = "lock_key, version, record, idle, keep_until_ms, keep_until_second";
 
 /**
  * Keys are bytes, so that no collation takes two of them for one, and so that their order is that of `list`.

@@ -1,6 +1,9 @@
 import { HoldfastError } from "../../core/index.ts";
 
-/** The oldest that passed the tests. Older ones may work, and were not tried since a batch is no JSON any more. */
+/**
+ * MySQL: the oldest that passed the tests; older ones may work, and were not tried since a batch is no JSON any more. MariaDB: the oldest
+ * with what the store asks for, by its documents; docs/stores/mysql.md lists those that the tests ran with.
+ */
 const OLDEST = { MySQL: [8, 0, 33], MariaDB: [10, 6, 0] } as const;
 
 /** Throws where the server, by what its `version()` says, is too old. */

@@ -4,6 +4,7 @@ import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from
 import { checkUsable, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import {
+  checkRemoval,
   checkServer,
   checkTable,
   checkWritable,
@@ -18,6 +19,7 @@ import { migratePostgres, TOO_LATE } from "./migration.ts";
 import {
   type ListRow,
   listStatement,
+  notifyStatement,
   type ReadRow,
   readStatement,
   type Statement,
@@ -46,8 +48,10 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   const { client, names, autoMigrate, openListener, clock } = options;
   const send = sender(client, clock);
   const nextVersion = newVersions();
-  const listening = openListener && new Listening(openListener, clock);
+  const notify = (channel: string, payload: string) => send(notifyStatement(channel, payload));
+  const listening = openListener && new Listening(openListener, notify, clock);
   let checking: Promise<void> | undefined;
+  let known: ServerFacts | undefined;
 
   async function ask<Row>(statement: Statement): Promise<readonly Row[]> {
     checkUsable(client);
@@ -79,6 +83,14 @@ export function postgresDriver(options: DriverOptions): CasDriver {
       checkWritable(facts);
     }
     checkTable(facts, names);
+    known = facts;
+  }
+
+  /** Before anything is written. Rights may have been granted since they were asked for. */
+  async function checkRights(): Promise<void> {
+    if (known?.may_delete !== false) return;
+    await prepare();
+    checkRemoval(known, names);
   }
 
   /** Several calls at once check together. What failed is tried again by the next one. */
@@ -101,6 +113,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   }
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {
+    await checkRights();
     const version = nextVersion();
     const { changes, places } = inOrder(batch.changes);
     try {

@@ -23,15 +23,21 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "26000": unavailable("The session was exchanged by a pooler. It is tried again."),
   "28": unauthorized("Check the user, the password and pg_hba.conf."),
   "3D": failure("Create the database, or name another one in the client."),
-  "3F": failure("Create the schema that table names: create schema."),
+  "3F": failure(
+    "Create the schema that table names: create schema. If it exists, the user lacks usage on it: docs/stores/postgres.md lists the rights.",
+  ),
   "40": unavailable("The transaction was undone because of others. It is tried again."),
   "42501": unauthorized(
     "The user lacks rights on the schema, the table or its function, and the cause says on which: docs/stores/postgres.md lists what it needs.",
   ),
   "42P01": failure(`The table is missing. ${migrate}`),
-  "42703": failure(`The table has other columns than the store's. Choose another table. ${migrate}`),
+  "42703": failure(
+    "The table has other columns than the store's, so it is somebody else's. Choose another name.",
+  ),
   "42883": failure(`The function of the store is missing. ${migrate}`),
-  "42804": failure(`The table has columns of other types than the store's. Choose another table. ${migrate}`),
+  "42804": failure(
+    "The table has columns of other types than the store's, so it is somebody else's. Choose another name.",
+  ),
   "53": unavailable(
     "The server lacks connections, memory or disk space. Use a smaller pool, or give it more.",
   ),

@@ -12,6 +12,8 @@ export interface ServerFacts {
   /** Whether there is such a table, and whether it is `p`ermanent or `u`nlogged. */
   readonly persistence: string | null;
   readonly has_function: boolean;
+  /** Whether old records can be removed. Null where there is no table. */
+  readonly may_delete: boolean | null;
 }
 
 const OLDEST = 12;
@@ -36,7 +38,8 @@ export function factsQuery(): string {
   current_setting('transaction_isolation') as isolation,
   ${TAKES_NO_WRITES} as read_only,
   (select relpersistence::text from pg_class where oid = to_regclass($1)) as persistence,
-  to_regprocedure($2) is not null as has_function`;
+  to_regprocedure($2) is not null as has_function,
+  has_table_privilege(to_regclass($1), 'delete') as may_delete`;
 }
 
 export function isMigrated(facts: ServerFacts): boolean {
@@ -69,14 +72,28 @@ export function checkDatabase({ version, encoding }: Pick<ServerFacts, "version"
   }
 }
 
+/** Nobody who asks for a lock would notice that old records stay for ever. Who only looks needs no such right. */
+export function checkRemoval({ may_delete: mayDelete }: ServerFacts, { given }: TableNames): void {
+  if (mayDelete !== false) return;
+  throw new HoldfastError(
+    "UNAUTHORIZED",
+    `The user may not delete from the table "${given}", so records that nobody uses would stay for ever. Grant it: docs/stores/postgres.md lists the rights.`,
+  );
+}
+
 /** Throws what is wrong with the table, or that there is none. */
 export function checkTable(facts: ServerFacts, { given }: TableNames): void {
   const { persistence } = facts;
   if (!isMigrated(facts)) {
     const missing = persistence === null ? `table "${given}"` : `function of the table "${given}"`;
+    // What is in a schema without usage does not exist for the user, by the server's answer.
+    const otherwise =
+      persistence === null
+        ? " If it does exist, its schema is not in the search_path, or the user lacks usage on it: docs/stores/postgres.md lists the rights."
+        : "";
     throw new HoldfastError(
       "STORE_FAILURE",
-      `The ${missing} does not exist: run migratePostgres(client, { table }), or pass autoMigrate: true.`,
+      `The ${missing} does not exist: run migratePostgres(client, { table }), or pass autoMigrate: true.${otherwise}`,
     );
   }
   if (persistence !== "p") {

@@ -1,7 +1,11 @@
 /**
  * One session that listens for all clients of a store. It is opened when the first of them wants to, mended when it breaks,
  * and ended with the last. What was notified meanwhile is lost, which costs a waiter no more than the time to its next heartbeat.
+ *
+ * A pooler in transaction mode answers `listen`, and hands the session to somebody else. So each session is sent a sign through the
+ * store's own client, and one that does not hear it is no session that listens: its clients look now and then instead.
  */
+import { randomUUID } from "node:crypto";
 import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
 import type { OnWake } from "../cas/index.ts";
 import type { OpenListener, PostgresListener } from "./client.ts";
@@ -12,6 +16,8 @@ import { channelOf, readPayload } from "./wakes.ts";
 const CHECK_MS = 15_000;
 /** How long an answer is waited for. */
 const ANSWER_MS = 10_000;
+/** How long a sign is waited for that the server has taken. */
+const SIGN_MS = 1_000;
 /** How long until the next attempt to mend it: so long at first, doubling up to so long. */
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5_000;
@@ -27,11 +33,18 @@ interface Wanted {
 interface Session {
   readonly listener: PostgresListener;
   readonly channels: Set<string>;
+  /** What it is to hear before it is relied on. Undefined once it has. */
+  sign: string | undefined;
+  onSign: () => void;
   lost: boolean;
 }
 
+/** Notifies through the store's own client. */
+export type Notify = (channel: string, payload: string) => Promise<unknown>;
+
 export class Listening {
   readonly #open: OpenListener;
+  readonly #notify: Notify;
   readonly #clock: Clock;
   readonly #wanted = new Map<string, Wanted>();
   #session: Session | undefined;
@@ -40,8 +53,9 @@ export class Listening {
   #timer: Timer | undefined;
   #closed = false;
 
-  constructor(open: OpenListener, clock: Clock) {
+  constructor(open: OpenListener, notify: Notify, clock: Clock) {
     this.#open = open;
+    this.#notify = notify;
     this.#clock = clock;
   }
 
@@ -121,8 +135,14 @@ export class Listening {
     if (this.#session !== undefined) return this.#session;
     const opening = this.#open();
     // One that comes too late is of no use.
-    const listener = await this.#within(opening, () => void opening.then((late) => end(late), ignore));
-    const session: Session = { listener, channels: new Set(), lost: false };
+    const listener = await this.#within(ANSWER_MS, opening, () => void opening.then(end, ignore));
+    const session: Session = {
+      listener,
+      channels: new Set(),
+      sign: randomUUID(),
+      onSign: ignore,
+      lost: false,
+    };
     const lose = () => {
       if (session.lost) return;
       this.#end(session);
@@ -131,6 +151,7 @@ export class Listening {
     listener.on("error", lose);
     listener.on("end", lose);
     listener.on("notification", ({ channel, payload }) => {
+      if (payload !== undefined && payload === session.sign) session.onSign();
       const wake = session.lost ? undefined : readPayload(payload);
       if (wake !== undefined) this.#wanted.get(channel)?.onWake(wake.key, wake.id, wake.fence);
     });
@@ -140,18 +161,33 @@ export class Listening {
   }
 
   /** Starts and stops listening, or just asks whether the session is there. */
-  async #catchUp({ listener, channels }: Session): Promise<void> {
+  async #catchUp(session: Session): Promise<void> {
+    const { listener, channels } = session;
     const wanted = [...this.#wanted];
     const missing = wanted.filter(([channel]) => !channels.has(channel)).map(([channel]) => channel);
     const surplus = [...channels].filter((channel) => !this.#wanted.has(channel));
     const text = [...surplus.map(unlisten), ...missing.map(listen)].join("; ") || "select 1";
-    await this.#within(listener.query(text), ignore);
+    await this.#within(ANSWER_MS, listener.query(text));
+    const [first] = missing;
+    if (first !== undefined) await this.#prove(session, first);
     for (const channel of surplus) channels.delete(channel);
     for (const [channel, entry] of wanted) {
       channels.add(channel);
       entry.known = true;
       entry.resolve();
     }
+  }
+
+  /** Whether what is notified reaches the session at all. */
+  async #prove(session: Session, channel: string): Promise<void> {
+    const { sign } = session;
+    if (sign === undefined) return;
+    const heard = new Promise<void>((resolve) => {
+      session.onSign = resolve;
+    });
+    await this.#within(ANSWER_MS, this.#notify(channel, sign));
+    await this.#within(SIGN_MS, heard);
+    session.sign = undefined;
   }
 
   #end(session: Session | undefined): void {
@@ -161,11 +197,11 @@ export class Listening {
     end(session.listener);
   }
 
-  #within<T>(promise: Promise<T>, onTooLate: () => void): Promise<T> {
+  #within<T>(ms: number, promise: Promise<T>, onTooLate = ignore): Promise<T> {
     return new Promise((resolve, reject) => {
-      const timer = this.#clock.setTimer(ANSWER_MS, () => {
+      const timer = this.#clock.setTimer(ms, () => {
         onTooLate();
-        reject(new StoreUnavailableError(`PostgreSQL did not let us listen within ${ANSWER_MS} ms.`));
+        reject(new StoreUnavailableError(`PostgreSQL did not let us listen within ${ms} ms.`));
       });
       promise.then(resolve, reject).finally(() => timer.cancel());
     });

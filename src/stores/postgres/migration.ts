@@ -46,7 +46,14 @@ export async function migratePostgres(
 export function postgresMigration(options: PostgresMigrationOptions = {}): string {
   checkOptionNames("postgresMigration", options, { table: true });
   const names = tableNames(options.table ?? DEFAULT_TABLE);
-  return `${[lockMigrations(), createTable(names), createSwap(names), tuneSwap(names)].join(";\n\n")};\n`;
+  const steps = [
+    lockMigrations(),
+    createTable(names),
+    checkColumns(names),
+    createSwap(names),
+    tuneSwap(names),
+  ];
+  return `${steps.join(";\n\n")};\n`;
 }
 
 /** "If not exists" and "or replace" are no help to two that come at the same time. The number is Holdfast's own. */
@@ -67,6 +74,26 @@ function createTable({ table }: TableNames): string {
   idle boolean not null,
   keep_until_ms bigint not null
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1)`;
+}
+
+/** Somebody else's table of that name fails here, with the server's own error for a column that is not there, and nothing is made for it. */
+function checkColumns({ table }: TableNames): string {
+  return `do $holdfast$
+begin
+  if (
+    select count(*) from pg_attribute
+    where attrelid = ${literal(table)}::regclass and not attisdropped
+      and attname in ('key', 'version', 'record', 'idle', 'keep_until_ms')
+  ) <> 5 then
+    raise exception 'the table is not one of Holdfast' using errcode = 'undefined_column';
+  end if;
+end
+$holdfast$`;
+}
+
+/** Backslashes mean themselves in it, however the session reads those of a plain literal. */
+function literal(text: string): string {
+  return `E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
 }
 
 /** With the server's own error for a write there, so that it is the same outage. */

@@ -162,16 +162,25 @@ export interface SweepRow {
   readonly removed: number | string;
 }
 
-/** Passes over what somebody is changing, so it waits for nobody and cannot be part of a deadlock. */
+/**
+ * Passes over what somebody is changing, so it waits for nobody and cannot be part of a deadlock. While somebody else sweeps it removes
+ * nothing: a fleet that finds a million old rows would otherwise keep the server busy with nothing else.
+ */
 export function sweepStatement({ table }: TableNames, limit: number): Statement {
-  const text = `with old as (
+  const text = `with turn as materialized (
+  select pg_try_advisory_xact_lock(hashtextextended($2, 0)) as is_mine
+), old as (
   select key from ${table}
-  where keep_until_ms < (select ${nowMs})
+  where (select is_mine from turn) and keep_until_ms < (select ${nowMs})
   limit $1::int
   for update skip locked
 ), removed as (
   delete from ${table} as lock using old where lock.key = old.key returning 1
 )
 select count(*)::int as removed from removed`;
-  return { text, values: [String(limit)] };
+  return { text, values: [String(limit), `holdfast sweeps ${table}`] };
+}
+
+export function notifyStatement(channel: string, payload: string): Statement {
+  return { text: "select pg_notify($1, $2)", values: [channel, payload] };
 }

@@ -27,6 +27,8 @@ describe.each(tables)("mysql: an answer that is %s", (code, table) => {
     const error = mapError(cause);
     expect(error).toMatchObject({ code, cause, retryable: code === "STORE_UNAVAILABLE" });
     expect(error.message).toContain(advice);
+    // What it is, and then what to do.
+    expect(advice).toMatch(/^[A-Z].{10,}[.:;] \S.{5,}\.$/s);
     expect(error.message).toContain(number);
   });
 

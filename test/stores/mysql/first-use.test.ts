@@ -138,10 +138,15 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     makeUser: (name, table, rights) => [
       `create user ${name}@'127.0.0.1'`,
       ...[
-        `${rights === "reading" ? "select" : "select, insert, update, delete"} on holdfast.${table}`,
+        `${rights} on holdfast.${table}`,
         `execute on procedure holdfast.${table}_swap_v2`,
         `execute on procedure holdfast.${table}_sweep_v2`,
       ].map((grant) => `grant ${grant} to ${name}@'127.0.0.1'`),
+    ],
+    grant: (name, table, rights) => [`grant ${rights} on holdfast.${table} to ${name}@'127.0.0.1'`],
+    hide: (name, table) => [
+      `revoke execute on procedure holdfast.${table}_swap_v2 from ${name}@'127.0.0.1'`,
+      `revoke execute on procedure holdfast.${table}_sweep_v2 from ${name}@'127.0.0.1'`,
     ],
   });
 

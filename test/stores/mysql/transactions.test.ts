@@ -396,6 +396,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     pool.on("connection", (connection) => {
       connection.query("set sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE', time_zone = '+09:00'");
       connection.query("set session transaction isolation level serializable");
+      connection.query("set session transaction read only");
       connection.query("set sql_safe_updates = 1");
     });
     const key = `'"\\ ü 😀 %_`;

@@ -53,7 +53,9 @@ describe("postgres: an answer", () => {
   test("that has a meaning is tried here, and each says what to do", () => {
     const tried = answers.map(([state]) => (meanings[state] === undefined ? state.slice(0, 2) : state));
     expect(Object.keys(meanings).filter((state) => !tried.includes(state))).toEqual([]);
-    for (const { what } of Object.values(meanings)) expect(what).toMatch(/\.$/);
+    // What it is, and then what to do; or what to do at once.
+    for (const { what } of Object.values(meanings))
+      expect(what).toMatch(/^([A-Z].{10,}[.:] \S.{5,}|(Check|Create) .{10,})\.$/s);
   });
 
   test("is found inside the error of a query builder", () => {

@@ -60,7 +60,14 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
       // Before version 15 everybody may create tables there.
       "revoke create on schema public from public",
       `create role ${name} login`,
-      `grant ${rights === "reading" ? "select" : "select, insert, update, delete"} on ${table} to ${name}`,
+      `grant ${rights} on ${table} to ${name}`,
+    ],
+    grant: (name, table, rights) => [`grant ${rights} on ${table} to ${name}`],
+    // By itself everybody may look into that schema.
+    hide: (name, table) => [
+      "create schema closed",
+      `alter table ${table} set schema closed`,
+      `alter role ${name} set search_path = closed`,
     ],
   });
 
@@ -321,6 +328,7 @@ describe("postgres: the server", () => {
     read_only: false,
     persistence: "p",
     has_function: true,
+    may_delete: true,
   };
 
   test.each([120_000, 130_012, 180_001])("of version %i will do", (version) => {

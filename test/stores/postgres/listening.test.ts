@@ -1,7 +1,7 @@
 /** The one connection that listens: when it is there, when it is not, and that it comes back. */
 import type { Socket } from "node:net";
 import { createLocks } from "holdfast";
-import { type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
+import { type PostgresNotification, type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { ManualClock } from "holdfast/testing";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
@@ -13,12 +13,55 @@ import { type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
 import { newDriver } from "./new-driver.ts";
 
 describe("postgres: who is listened for", () => {
-  function listen() {
-    const texts: string[] = [];
+  type Hear = (message: PostgresNotification) => void;
+
+  /** A server whose sessions hear what is notified, or nothing. */
+  function listen({ isHeard = true } = {}) {
     const clock = new ManualClock();
-    const session = { query: async (text: string) => void texts.push(text), on: () => {}, end: () => {} };
-    return { texts, clock, listening: new Listening(async () => session, clock) };
+    const sessions = { opened: 0, ended: 0, signs: 0 };
+    let hear: Hear = () => {};
+    const session = {
+      query: async () => {},
+      on: (event: string, heard: unknown) => {
+        if (event === "notification" && isHeard) hear = heard as Hear;
+      },
+      end: () => {
+        sessions.ended++;
+      },
+    };
+    const open = async () => {
+      sessions.opened++;
+      return session;
+    };
+    const notify = async (channel: string, payload: string) => {
+      sessions.signs++;
+      hear({ channel, payload });
+    };
+    return { clock, sessions, listening: new Listening(open, notify, clock) };
   }
+
+  test("a session that hears nothing is given up, and whoever wanted to listen is told", async () => {
+    const { clock, sessions, listening } = listen({ isHeard: false });
+    const failed = expect(listening.listen("a", () => {})).rejects.toMatchObject({
+      code: "STORE_UNAVAILABLE",
+    });
+    await clock.advance(1_000);
+    await failed;
+    await clock.advance(60_000);
+    // Whoever wants to listen asks again by itself.
+    expect(sessions).toEqual({ opened: 1, ended: 1, signs: 1 });
+    listening.close();
+  });
+
+  test("the sign that a session hears is no wake-up, and one sign will do", async () => {
+    const { clock, sessions, listening } = listen();
+    const told: string[] = [];
+    for (const owner of ["a", "b"]) await listening.listen(owner, (key) => told.push(key));
+    await clock.advance(60_000);
+    expect(told).toEqual([]);
+    expect(sessions).toEqual({ opened: 1, ended: 0, signs: 1 });
+    listening.close();
+  });
 
   // (1) The last one stops, and the work is done with that. (2) In the same moment another one comes, who finds it under way. (3) It is
   // said to be over, and nobody begins it again. A client that comes back to a lock server stops and listens like that.
@@ -120,6 +163,19 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     const next = other!.mutex("bounced", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
     await until("it waits", async () => (await one!.inspect("bounced")).waitingCount === 1);
     await lease.release();
+    expect((await next).held).toBe(true);
+  });
+
+  // PgBouncer answers `listen` and forgets it: the session is somebody else's in the next moment.
+  test.skipIf(!canRunPgBouncer())("a pool that leads to PgBouncer is noticed to hear nothing", async () => {
+    const bouncer = await startPgBouncer(server, 4);
+    onTestFinished(() => bouncer.stop());
+    const [one, other] = [1, 2].map(() => open(poolOf("unheard", bouncer.port)));
+    const lease = await one!.mutex("unheard", { ttlMs: 60_000 }).acquire();
+    const next = other!.mutex("unheard", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+    await until("it waits", async () => (await one!.inspect("unheard")).waitingCount === 1);
+    await lease.release();
+    // A heartbeat would come after 20 s.
     expect((await next).held).toBe(true);
   });
 

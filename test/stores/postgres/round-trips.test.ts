@@ -1,6 +1,6 @@
 /** What locks cost on the server: requests, connections and space. */
 import { createLocks } from "holdfast";
-import { type PostgresClient, postgresStore } from "holdfast/postgres";
+import { postgresStore } from "holdfast/postgres";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
@@ -14,22 +14,17 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
 
   afterAll(() => server?.stop());
 
-  /** A client over a pool whose requests are counted, with everything done that is done once. */
+  /** A client over a pool as it comes, whose requests are counted, with everything done that is done once. */
   async function open(table: string, max: number) {
     const pool = new Pool({ connectionString: server.url, max });
     let count = 0;
-    const counted: PostgresClient = {
-      query(text, values) {
-        count++;
-        return pool.query(text, values);
-      },
-    };
+    // Each request takes a connection from the pool first.
+    pool.on("acquire", () => count++);
     // Ten thousand answers take a while on a busy machine.
     const patience = { requestTimeoutMs: 60_000 };
-    const locks = createLocks(
-      postgresStore(counted, { table, autoMigrate: true, flightMs: 60_000 }),
-      patience,
-    );
+    // No sweep comes while requests are counted.
+    const options = { table, autoMigrate: true, flightMs: 60_000, random: () => 0.99 };
+    const locks = createLocks(postgresStore(pool, options), patience);
     onTestFinished(async () => {
       await locks.close();
       await pool.end();
@@ -84,6 +79,9 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
 
   test("ten thousand locks are held on a pool of five, and renewed", async () => {
     const { pool, locks, tripsOf } = await open("crowd", 5);
+    const listeners = "select count(*)::int as n from pg_stat_activity where query ~ '^listen'";
+    // One of the five listens.
+    expect((await pool.query(listeners)).rows).toEqual([{ n: 1 }]);
     const keys = Array.from({ length: 10_000 }, (_, index) => `key-${index}`);
     const { trips, value: leases } = await tripsOf(() =>
       Promise.all(keys.map((key) => locks.mutex(key, { ttlMs: 60_000 }).acquire())),

@@ -241,6 +241,20 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     await letGo(holder, "rollback");
   });
 
+  test("while one process sweeps, others leave the server alone", async () => {
+    const keys = Array.from({ length: 12 }, (_, nth) => `crowded-${nth}`);
+    await driver.swap(anyTime(keys.map((key) => ({ ...changeOf(key, undefined, "old"), keepUntilMs: 0 }))));
+    const [first, others] = [await pool.connect(), [await newDriver(pool), await newDriver(pool)]];
+    await first.query("begin");
+    const sweeping = await newDriver(first);
+    expect(await sweeping.sweep?.(4)).toBe(4);
+    expect(await Promise.all(others.map((other) => other.sweep?.(4)))).toEqual([0, 0]);
+    await letGo(first, "commit");
+    expect(await others[0]?.sweep?.(4)).toBe(4);
+    while ((await driver.sweep?.(100)) !== 0);
+    await Promise.all([sweeping, ...others].map((each) => each.close?.()));
+  });
+
   test("a commit waits for the disk also where the connection is set not to", async () => {
     const lax = new Pool({ connectionString: server.url, max: 2, options: "-c synchronous_commit=off" });
     onTestFinished(() => lax.end());
