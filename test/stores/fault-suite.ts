@@ -103,11 +103,18 @@ export function serverFaults(subject: ServerUnderFaults): void {
     await workers.stop();
   });
 
+  cutSwaps(subject);
+  processFaults(subject);
+  testWrongClocks(subject);
+}
+
+/** For stores with a server: what becomes of a swap in which the connection goes away. */
+export function cutSwaps(subject: Pick<ServerUnderFaults, "connect" | "engine" | "swap">): void {
   test.for([
     ["after the server made it", cutReplyTo],
     ["before all of it arrived", (text: string) => cutRequest(text, subject.swap.cutAfterBytes)],
   ] as const)("a swap whose connection is cut %s makes one claim, and no second", async ([when, newRule]) => {
-    const proxy = await proxied(engine().port);
+    const proxy = await proxied(subject.engine().port);
     const [near, far] = [locksOver(subject), locksOver(subject, proxy.port)];
     const key = `cut ${when}`;
     // What is done at first use is done.
@@ -130,9 +137,6 @@ export function serverFaults(subject: ServerUnderFaults): void {
     expect(next.fence).toBeGreaterThan(lease.fence);
     await next.release();
   });
-
-  processFaults(subject);
-  testWrongClocks(subject);
 }
 
 /** For any store: what becomes of its processes and of their clocks. */
@@ -196,7 +200,7 @@ export async function proxied(port: number): Promise<NetworkProxy> {
 }
 
 /** Locks over a store of their own, until the test is over. */
-function locksOver({ connect }: StoreUnderFaults, port?: number): Locks {
+function locksOver({ connect }: Pick<StoreUnderFaults, "connect">, port?: number): Locks {
   const { store, end } = connect(port === undefined ? {} : { port });
   const locks = createLocks(store, { onWarning: () => {} });
   onTestFinished(async () => {

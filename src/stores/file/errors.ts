@@ -91,7 +91,10 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   OPEN_TWICE: failure(
     "Another thread or another copy of Holdfast in this process has it open. Use one store for all, in one thread.",
   ),
-  NO_LMDB: failure("The package lmdb could not be loaded. Install it: npm install lmdb."),
+  NO_LMDB: {
+    code: "UNSUPPORTED",
+    what: "The package lmdb could not be loaded. Install it: npm install lmdb.",
+  },
 };
 
 /** The names of the numbers that the system uses for its errors. Some numbers have two, and the table knows one of them. */

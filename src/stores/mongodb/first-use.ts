@@ -167,5 +167,8 @@ export function timeOf(reply: Document): number {
   }
   const time = reply["localTime"];
   if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime();
-  throw new HoldfastError("UNSUPPORTED", "The server does not tell its time, as MongoDB does.");
+  throw new HoldfastError(
+    "UNSUPPORTED",
+    "The server does not tell its time, as MongoDB does: connect to one that does.",
+  );
 }

@@ -18,14 +18,16 @@ import { livePath } from "./raw-files.ts";
 
 export interface KillRoundsOptions {
   readonly folder: string;
-  /** Goes on until so many were killed, and so many of their leases with them. */
-  readonly kills: number;
+  /** Goes on until so many times somebody was killed, and so many leases with them. */
+  readonly rounds: number;
   readonly held: number;
   /** And for at least so long. */
   readonly forMs?: number;
 }
 
 export interface KillReport {
+  readonly rounds: number;
+  /** How many processes were killed: some rounds kill several. */
   readonly kills: number;
   readonly grants: number;
   /** How many leases were held by processes when they were killed. */
@@ -42,7 +44,7 @@ const KEYS = ["work:1", "work:2", "work:3", "work:4"];
 const TTL_MS = 600;
 
 export async function killRounds(options: KillRoundsOptions): Promise<KillReport> {
-  const { folder, kills, held: wanted, forMs = 0 } = options;
+  const { folder, rounds: wantedRounds, held: wanted, forMs = 0 } = options;
   const data = join(folder, "data");
   const log = join(folder, "log");
   const endMs = performance.now() + forMs;
@@ -66,10 +68,11 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   const kept = await locks.mutex("kept", { ttlMs: 60_000 }).acquire();
   /** When each was killed, by its process id. */
   const killedMs = new Map<number, number>();
+  let rounds = 0;
   try {
     for (let each = 0; each < PROCESSES; each++) start();
     const isEnough = () =>
-      performance.now() > endMs && killedMs.size >= kills && heldBy(killedMs, grantsIn(log)) >= wanted;
+      performance.now() > endMs && rounds >= wantedRounds && heldBy(killedMs, grantsIn(log)) >= wanted;
     while (!isEnough()) {
       await until("processes are ready", async () => ready.size > 2 || faults.length > 0);
       if (faults.length > 0) break;
@@ -77,6 +80,7 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
       const victims = shuffled([...ready]).slice(0, 1 + Math.round(Math.random()));
       for (const { pid } of victims) killedMs.set(pid as number, monotonicMs());
       await Promise.all(victims.map(end));
+      rounds++;
       for (const _ of victims) start();
       const before = grantsIn(log).length;
       await until("somebody is served", async () => grantsIn(log).length > before);
@@ -105,7 +109,7 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
   const grants = grantsIn(log);
   for (const key of KEYS) faults.push(...judge(grants.filter((grant) => grant.key === key)));
   const heldWhenKilled = heldBy(killedMs, grants);
-  return { kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
+  return { rounds, kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
 }
 
 function shuffled<T>(all: readonly T[]): T[] {

@@ -32,15 +32,16 @@ const KEPT_MS = 200_000;
 const kept = claimRequest("kept", { key: "kept", ttlMs: 3_600_000 });
 
 export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Promise<KillReport> {
-  const { folder, kills, held: wanted } = options;
+  const { folder, rounds, held: wanted } = options;
   const data = join(folder, "data");
   const log = join(folder, "log");
   const faults: string[] = [];
   const killedMs = new Map<number, number>();
   const fence = await holdForGood(data);
-  const isEnough = () => killedMs.size >= kills && heldBy(killedMs, grantsIn(log)) >= wanted;
+  const isEnough = () => round >= rounds && heldBy(killedMs, grantsIn(log)) >= wanted;
 
-  for (let round = 0; !isEnough() && faults.length === 0; round++) {
+  let round = 0;
+  for (; !isEnough() && faults.length === 0; round++) {
     const group = Array.from({ length: KEYS_OF_A_GROUP }, (_, nth) => `work:${round % GROUPS}:${nth}`);
     // Mostly one, as only such a process keeps rows in front of the tables; and several that open the folder at the same time.
     const processes = Math.random() < 0.6 ? 1 : 3;
@@ -65,7 +66,8 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
   if (!isDeepStrictEqual(await recordsIn(data), present)) faults.push("opened again, it is something else");
   const grants = grantsIn(log);
   for (const ofKey of byKey(grants).values()) faults.push(...judge(ofKey));
-  return { kills: killedMs.size, grants: grants.length, heldWhenKilled: heldBy(killedMs, grants), faults };
+  const heldWhenKilled = heldBy(killedMs, grants);
+  return { rounds: round, kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
 }
 
 /** Takes a lock that nobody gives back, and leaves nothing open. Resolves to its fence. */
@@ -97,7 +99,8 @@ async function reach(child: ChildProcess, word: string): Promise<string | undefi
 /** Opens the folder, which nobody has open, and compares what is true with what was written down. */
 async function look(data: string, log: string, keptFence: bigint): Promise<string[]> {
   const found: string[] = [];
-  const locks = createLocks(fileStore(data));
+  const patience = { requestTimeoutMs: PATIENCE_MS };
+  const locks = createLocks(fileStore(data, { flightMs: PATIENCE_MS }), patience);
   try {
     const { held } = await locks.inspect(kept.key);
     if (held.length !== 1 || held[0]?.fence !== keptFence) found.push("the lock that was kept is lost");

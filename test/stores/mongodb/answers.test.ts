@@ -33,7 +33,14 @@ describe("mongodb: what a server says of itself", () => {
       "DURABILITY_UNAVAILABLE",
     ],
   ])("%s is refused", (_, reply, durability, code) => {
-    expect(() => checkServer(reply as never, durability)).toThrow(expect.objectContaining({ code }));
+    // What it is, and then what to do.
+    const message = expect.stringMatching(/^[A-Z].{10,}[.:,] \S.{10,}\.$/s);
+    expect(() => checkServer(reply as never, durability)).toThrow(expect.objectContaining({ code, message }));
+  });
+
+  test("a server that is too old is told which one it takes", () => {
+    const old = { ...mongod, maxWireVersion: 7 };
+    expect(() => checkServer(old, "local")).toThrow(/needs MongoDB 4\.2 or newer: upgrade it/);
   });
 
   test("a member of a replica set has change streams, a lone server has none", () => {

@@ -174,11 +174,11 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
       client = new MongoClient(server.url);
     });
     afterAll(() => client?.close());
-    type Document = { _id: string; version: string; text: string };
+    type Document = { _id: string; version: string; text: string; idle: boolean };
     const records = () => client.db("records").collection<Document>("holdfast");
 
     testDamagedRecords({
-      put: (key, text) => records().insertOne({ _id: key, version: "a", text }),
+      put: (key, text) => records().insertOne({ _id: key, version: "a", text, idle: false }),
       textOf: async (key) => (await records().findOne({ _id: key, version: "a" }))?.text,
       open: () => mongodbStore(client.db("records")),
     });
