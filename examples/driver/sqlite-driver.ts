@@ -1,13 +1,15 @@
 /** A driver for SQLite: what one in SQL looks like. The processes of one machine share a file, and its clock is that of the machine. */
 import { randomUUID } from "node:crypto";
-import { StoreUnavailableError } from "holdfast";
+import { HoldfastError } from "holdfast";
 import type { CasDriver, Change, ChangeResult, ListedRecord, StoredRecord, SwapBatch } from "holdfast/cas";
+import { sqliteError, writeNothing } from "./sqlite-errors.ts";
 
 /** What the driver needs of a client, as `node-sqlite3-wasm` has it. */
 export interface SqliteClient {
   exec(sql: string): void;
   run(sql: string, values: (number | string)[]): { readonly changes: number };
   all(sql: string, values: (number | string)[]): readonly unknown[];
+  readonly inTransaction: boolean;
 }
 
 /** A primary key decides who makes a record. Texts are compared byte by byte here; elsewhere that takes a collation. */
@@ -38,29 +40,26 @@ const LAST_CHARACTERS = "\u{10FFFF}".repeat(128);
 export function sqliteDriver(client: SqliteClient): CasDriver {
   /** Nobody else writes meanwhile, so nothing is waited for between a look at the clock and the write. */
   function transact<T>(work: (nowMs: number) => T): T {
-    let isBegun = false;
+    // What the application undoes would be undone with it, after it was confirmed.
+    if (client.inTransaction) throw inTransactionError();
     try {
       client.exec("begin immediate");
-      isBegun = true;
       const [clock] = client.all(now, []) as [{ readonly nowMs: number }];
       const result = work(clock.nowMs);
       client.exec("commit");
       return result;
     } catch (error) {
-      // What the application has begun on this connection is not ours to undo.
-      if (isBegun) undo();
-      // Also where the file is locked by another process: whoever asked tries again.
-      throw new StoreUnavailableError("SQLite failed. Whether anything was changed is unknown.", {
-        cause: error,
-      });
+      undo();
+      throw sqliteError(error, client);
     }
   }
 
   function undo(): void {
     try {
-      client.exec("rollback");
+      // After some errors, SQLite has undone it already.
+      if (client.inTransaction) client.exec("rollback");
     } catch {
-      // It has ended by itself.
+      // The first error says more.
     }
   }
 
@@ -89,7 +88,11 @@ export function sqliteDriver(client: SqliteClient): CasDriver {
     durability: "local",
     checksTime: true,
     async prepare() {
-      transact(() => client.exec(migration));
+      transact(() => {
+        client.exec(migration);
+        // Missing rights are told at first use, and not by the first lock that somebody takes.
+        client.exec(writeNothing);
+      });
     },
     async read(keys) {
       return transact((nowMs) => ({ nowMs, records: keys.map(recordOf) }));
@@ -110,4 +113,11 @@ export function sqliteDriver(client: SqliteClient): CasDriver {
       return transact((nowMs) => client.run(sweep, [nowMs, limit]).changes);
     },
   };
+}
+
+function inTransactionError(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The connection is inside a transaction of the application. Give the store one of its own.",
+  );
 }

@@ -53,19 +53,6 @@ driverContract(
 );
 
 vitest.describe("the SQLite driver", () => {
-  vitest.test("leaves a transaction alone that the application has begun on its connection", async () => {
-    const database = new wasm.Database(join(newFolder(), "locks.db"));
-    vitest.onTestFinished(() => database.close());
-    const driver = sqliteDriver(database);
-    await driver.prepare?.();
-    database.exec("create table orders (number integer)");
-    database.exec("begin");
-    database.exec("insert into orders values (1)");
-    await vitest.expect(driver.read(["key"])).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
-    database.exec("commit");
-    vitest.expect(database.all("select number from orders")).toEqual([{ number: 1 }]);
-  });
-
   vitest.test("waits at its first use for whoever has the file locked", async () => {
     const path = join(newFolder(), "locks.db");
     const [other, own] = [new wasm.Database(path), new wasm.Database(path)];
