@@ -61,7 +61,17 @@ export function cleanEnv(more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
 
 /** Starts it. It does not outlive the tests. */
 export function start(args: readonly string[], options: CommandOptions = {}): Running {
-  const child = spawn(process.execPath, [program, ...args], {
+  return startProgram(process.execPath, [program, ...args], options);
+}
+
+/** Starts it on a terminal, whose screen is its standard output. */
+export function startOnTerminal(args: readonly string[]): Running {
+  const words = [process.execPath, program, ...args].map((word) => `'${word.replaceAll("'", "'\\''")}'`);
+  return startProgram("script", ["-qec", words.join(" "), "/dev/null"], {});
+}
+
+function startProgram(name: string, args: readonly string[], options: CommandOptions): Running {
+  const child = spawn(name, args, {
     env: cleanEnv(options.env),
     ...(options.cwd !== undefined && { cwd: options.cwd }),
   });
@@ -116,4 +126,29 @@ export async function until(what: string, check: () => boolean | Promise<boolean
     if (performance.now() > endMs) throw new Error(`It did not come about that ${what}.`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
+}
+
+export interface Serving extends Running {
+  readonly url: string;
+  /** Its log, line by line. */
+  log(): { readonly msg: string; readonly [name: string]: unknown }[];
+}
+
+/** Starts a lock server. */
+export async function serve(args: readonly string[], options: CommandOptions = {}): Promise<Serving> {
+  const running = start(["serve", ...args], options);
+  const log = () =>
+    running
+      .stdout()
+      .split("\n")
+      .filter((line) => line.startsWith("{"))
+      .map((line) => JSON.parse(line));
+  const listening = () => log().find(({ msg }) => msg === "listening");
+  await until(
+    `it listens, instead of: ${running.stderr()}`,
+    () => listening() !== undefined || running.process.exitCode !== null,
+  );
+  const url = listening()?.["url"];
+  if (typeof url !== "string") throw new Error(`It does not listen: ${running.stderr()}`);
+  return { ...running, url, log };
 }

@@ -12,39 +12,15 @@ import { canRunRedis, freePort, startRedis } from "../engines/redis.ts";
 import {
   atEnd,
   buildCommand,
-  type CommandOptions,
-  type Running,
   run,
+  serve,
   start,
+  startOnTerminal,
   temporaryFolder,
   until,
 } from "./command.ts";
 
 beforeAll(buildCommand, 120_000);
-
-interface Serving extends Running {
-  readonly url: string;
-  /** Its log, line by line. */
-  log(): { readonly msg: string; readonly [name: string]: unknown }[];
-}
-
-async function serve(args: readonly string[], options: CommandOptions = {}): Promise<Serving> {
-  const running = start(["serve", ...args], options);
-  const log = () =>
-    running
-      .stdout()
-      .split("\n")
-      .filter((line) => line.startsWith("{"))
-      .map((line) => JSON.parse(line));
-  const listening = () => log().find(({ msg }) => msg === "listening");
-  await until(
-    `it listens, instead of: ${running.stderr()}`,
-    () => listening() !== undefined || running.process.exitCode !== null,
-  );
-  const url = listening()?.["url"];
-  if (typeof url !== "string") throw new Error(`It does not listen: ${running.stderr()}`);
-  return { ...running, url, log };
-}
 
 describe.concurrent("a server on files", () => {
   test("is killed and started again: what was held is held, waiters are served, fences grow", async () => {
@@ -54,10 +30,12 @@ describe.concurrent("a server on files", () => {
     const first = await serve(args);
     const locks = createLocks(remoteStore(first.url));
     atEnd(() => locks.close());
-    const held = await locks.mutex("k", { ttlMs: 20_000 }).acquire();
+    const held = await locks.mutex("k", { ttlMs: 60_000 }).acquire();
     const script = 'echo "$HOLDFAST_FENCE"';
-    const waiter = start(["run", "k", "--ttl", "20s", "--server", first.url, "--", "sh", "-c", script]);
-    await until("somebody waits", async () => (await locks.inspect("k")).waitingCount === 1);
+    const options = ["--ttl", "1m", "--server", first.url];
+    const waiter = startOnTerminal(["run", "k", ...options, "--", "sh", "-c", script]);
+    // As long as it has no answer it asks, and gives up on a server that is away for 5 s. In the queue it waits for a ttl.
+    await until("it knows that it waits", () => waiter.stdout().includes('holdfast: waiting for "k"'));
 
     first.kill("SIGKILL");
     await first.ended;
@@ -71,8 +49,8 @@ describe.concurrent("a server on files", () => {
     expect(held.held).toBe(true);
     expect(await held.release()).toBe(true);
     const { code, stdout } = await waiter.ended;
-    expect(code).toBe(0);
-    expect(BigInt(stdout)).toBeGreaterThan(held.fence);
+    expect(code, stdout).toBe(0);
+    expect(BigInt(stdout.trim().split("\n").at(-1) ?? "")).toBeGreaterThan(held.fence);
 
     second.kill("SIGTERM");
     expect((await second.ended).code).toBe(0);
