@@ -7,6 +7,8 @@ export type Peer = (key: string) => Promise<() => Promise<void>>;
 export interface OpenContender {
   /** A store with connections of its own. */
   newStore(): Promise<Store>;
+  /** The same with other clients, by what they are; measured beside the first of the peers. */
+  readonly variants?: Readonly<Record<string, () => Promise<Store>>>;
   /** How many requests all stores have sent so far, or what stands for a request where there is no server. */
   roundTrips(): number;
   /** What these are. Default "round trips". */

@@ -36,8 +36,9 @@ export async function measureStore(contender: StoreContender, sizes: Sizes): Pro
     const locks = createLocks(await open.newStore(), { onWarning: () => {} });
     const rows = await roundTripRows(contender.name, open, locks, sizes.alone);
     for (const [name, peer] of Object.entries(open.peers)) {
-      rows.push(await speedRow(contender.name, locks, name, peer, sizes));
+      rows.push({ ...(await speedRow(contender.name, locks, name, peer, sizes)), target: targets[name] });
     }
+    rows.push(...(await variantRows(contender.name, open, sizes)));
     rows.push(...(await bareRows(contender.name, open, sizes)));
     rows.push(...(await throughputRows(contender.name, locks, sizes)));
     rows.push(...(await heldRows(contender.name, open, sizes)));
@@ -59,15 +60,23 @@ async function roundTripRows(
   const mutex = locks.mutex("bench:alone");
   // The first cycle connects, and learns the time and what the key is.
   await (await mutex.acquire()).release();
-  const before = roundTrips();
-  for (let cycle = 0; cycle < cycles; cycle++) await (await mutex.acquire()).release();
-  const each = (roundTrips() - before) / (2 * cycles);
+  let [acquires, releases] = [0, 0];
+  for (let cycle = 0; cycle < cycles; cycle++) {
+    const before = roundTrips();
+    const lease = await mutex.acquire();
+    const between = roundTrips();
+    await lease.release();
+    acquires += between - before;
+    releases += roundTrips() - between;
+  }
+  const each = [acquires / cycles, releases / cycles];
   return [
     {
-      what: `${name}: ${roundTripsAre} of an uncontended acquire or release`,
-      figure: each.toFixed(2),
+      what: `${name}: ${roundTripsAre} of an uncontended acquire, and of a release`,
+      figure: each.map((trips) => trips.toFixed(2)).join(" and "),
       peer: "",
-      result: spreadOf([each]),
+      // Whichever takes more.
+      result: spreadOf([Math.max(...each)]),
       // A sample of the server's time now and then is no part of it.
       target: { atMost: 1.05 },
     },
@@ -94,8 +103,20 @@ async function speedRow(
     figure: perSecond(spreadOf(pair.ours).median),
     peer: `${peerName}: ${perSecond(spreadOf(pair.theirs).median)}`,
     result: ratioOf(pair.theirs, pair.ours),
-    target: targets[peerName],
   };
+}
+
+/** What the store makes of other clients, beside the same peer. */
+async function variantRows(name: string, { variants, peers }: OpenContender, sizes: Sizes): Promise<Row[]> {
+  const [first] = Object.entries(peers);
+  const rows: Row[] = [];
+  if (first === undefined) return rows;
+  for (const [variant, newStore] of Object.entries(variants ?? {})) {
+    const locks = createLocks(await newStore(), { onWarning: () => {} });
+    rows.push(await speedRow(`${name}, ${variant}`, locks, ...first, sizes));
+    await locks.close();
+  }
+  return rows;
 }
 
 /** What the database could make of it, beside the same peer as the store. */
@@ -159,11 +180,11 @@ async function heldRows(name: string, open: OpenContender, sizes: Sizes): Promis
   await locks.close();
   return [
     {
-      what: `${name}: ${whole(held)} locks held at once over a pool of ${POOL_CONNECTIONS}: connections, with the one that listens`,
+      what: `${name}: ${whole(held)} locks held at once over a pool of ${POOL_CONNECTIONS} as it comes: connections, with the one that listens`,
       figure: whole(used),
       peer: `one connection per lock: ${whole(held)}`,
       result: spreadOf([used]),
-      target: { atMost: POOL_CONNECTIONS + 1 },
+      target: { atMost: POOL_CONNECTIONS },
     },
   ];
 }

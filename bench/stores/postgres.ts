@@ -1,6 +1,6 @@
 /** PostgreSQL: the store against advisory locks of a session, which is what people take without a library. */
 import type { Store } from "holdfast";
-import { migratePostgres, postgresStore } from "holdfast/postgres";
+import { migratePostgres, type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { Client, Pool, type PoolClient } from "pg";
 import { startPostgres } from "../../test/engines/postgres.ts";
 import type { OpenContender, Peer } from "./contender.ts";
@@ -16,31 +16,34 @@ const POOLED_NAME = "holdfast-pooled";
 export async function openPostgres(): Promise<OpenContender> {
   const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
   // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
-  const connect = (max: number, name: string) =>
-    new Pool({ connectionString: server.url, max, pipeline: true, application_name: name });
+  const connect = (max: number, name: string, pipeline = true) =>
+    new Pool({ connectionString: server.url, max, pipeline, application_name: name });
   const peerPool = connect(PEER_CONNECTIONS, "peer");
   const pools = [peerPool];
   const stores: Store[] = [];
   let roundTrips = 0;
   await migratePostgres(peerPool);
   const bareUpdates = await openBareUpdates(server.url);
-  const storeOver = (pool: Pool, name: string) => {
+  const storeOver = (pool: Pool, options: PostgresStoreOptions = {}) => {
     pools.push(pool);
-    const store = postgresStore(pool, { listener: () => listenerOf(server.url, name) });
+    const store = postgresStore(pool, options);
     stores.push(store);
     return store;
   };
   return {
     async newStore() {
       const pool = connect(STORE_CONNECTIONS, STORE_NAME);
-      // Whatever a lone caller sends takes a connection from the pool first.
+      // Whatever a lone caller sends takes a connection from the pool first. What listens is not counted.
       pool.on("acquire", () => roundTrips++);
-      return storeOver(pool, STORE_NAME);
+      return storeOver(pool, { listener: () => listenerOf(server.url, STORE_NAME) });
+    },
+    variants: {
+      "a pool as it comes": async () => storeOver(connect(STORE_CONNECTIONS, "plain", false)),
     },
     roundTrips: () => roundTrips,
     url: server.url,
     async pooled(size) {
-      const store = storeOver(connect(size, POOLED_NAME), POOLED_NAME);
+      const store = storeOver(connect(size, POOLED_NAME, false));
       const count = "select count(*) from pg_stat_activity where application_name = $1";
       const connections = async () => {
         const { rows } = await peerPool.query<{ count: string }>(count, [POOLED_NAME]);
