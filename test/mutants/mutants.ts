@@ -512,8 +512,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: nobody checks that the keepers of holders live",
     file: keeping,
-    find: 'keeper !== "" && !this.#keepers.isOwn(keeper)) alive.add(keeper)',
-    replace: 'keeper === "") alive.add(keeper)',
+    find: "if (alive.size < most) alive.add(keeper);",
+    replace: "if (alive.size > most) alive.add(keeper);",
   },
   {
     name: "cas: a claim that is taken along to a longer life stays on its short-lived keeper",
@@ -916,5 +916,77 @@ export const mutants: readonly Mutant[] = [
     file: "src/stores/file/folder-thread.ts",
     find: "      this.#pace.answered(pending?.wait);\n",
     replace: "",
+  },
+  {
+    name: "etcd: the leases of more than ten holders are not looked at",
+    file: swapRequest,
+    find: "    this.laterLooks = looks.slice(Math.max(LOOKED_AT, asked.length));",
+    replace: "    this.laterLooks = [];",
+  },
+  {
+    name: "etcd: who tries is refused for a holder that is gone, where there are many",
+    file: swapRequest,
+    find: "this.furtherLooks = looks.slice(LOOKED_AT, Math.max(LOOKED_AT, asked.length));",
+    replace: "this.furtherLooks = [];",
+  },
+  {
+    name: "etcd: a doubt is settled by the write of its own epoch",
+    file: lease,
+    find: "if (this.#doubted !== undefined && this.#doubted < BigInt(revision)) this.#doubted = undefined;",
+    replace: "this.#doubted = undefined;",
+  },
+  {
+    name: "etcd: what is known to have ended is compared as living",
+    file: keeping,
+    find: " || this.#keepers.hasEnded(keeper)) continue;",
+    replace: ") continue;",
+  },
+  {
+    name: "etcd: what was asked for is decided beside claims of the dead",
+    file: "src/stores/cas/operation.ts",
+    find: "const isUnfinished = kept?.isFull === true;",
+    replace: "const isUnfinished = false;",
+  },
+  {
+    name: "etcd: of one lock only eight holders are looked at",
+    file: keeping,
+    find: "const most = isWriting ? MOST_COMPARED : Number.POSITIVE_INFINITY;",
+    replace: "const most = isWriting ? MOST_COMPARED : MOST_COMPARED;",
+  },
+  {
+    name: "etcd: heartbeats wait for looks at many holders",
+    file: swapRequest,
+    find: "looksFor(changes.filter(({ keepers }) => keepers?.isAsked === true));",
+    replace: "looksFor(changes);",
+  },
+  {
+    name: "etcd: a try beside a heartbeat is refused for a holder that is gone",
+    file: "src/stores/cas/operation.ts",
+    find: 'const isAsked = operations.some(({ asked }) => asked.verb === "acquire");',
+    replace: "const isAsked = false;",
+  },
+  {
+    name: "etcd: a doubt from before a restore is settled by as many writes",
+    file: lease,
+    find: "if (doubted !== undefined && BigInt(revision) <= doubted) {",
+    replace: "if (doubted !== undefined && BigInt(revision) <= 0n) {",
+  },
+  {
+    name: "cas: claims that nobody gives back leave their records",
+    file: "src/stores/cas/flights.ts",
+    find: 'if (result?.state === "swapped")\n        keepUntilMs',
+    replace: 'if (result?.state === "swapped" && passenger.combined.change.idle)\n        keepUntilMs',
+  },
+  {
+    name: "cas: no sweep comes before records are old",
+    file: "src/stores/cas/sweeper.ts",
+    find: "    this.#early ??= ",
+    replace: "    if (this.#closed) this.#early ??= ",
+  },
+  {
+    name: "cas: a thousand records are swept each second",
+    file: "src/stores/cas/sweeper.ts",
+    find: "this.#clock.setTimer(tookMs, resolve);",
+    replace: "this.#clock.setTimer(1_000, resolve);",
   },
 ];
