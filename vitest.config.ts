@@ -19,21 +19,43 @@ const alias = Object.entries(exports).flatMap(([name, target]) => {
 /** These take the sources themselves. */
 const replacing = replacingTests();
 
+/**
+ * These start no servers, and leave nothing behind in their process. So they share processes, which spares most of what each file
+ * would load and compile anew: docs/decisions/0003-test-runner-and-tools.md.
+ */
+const sharing = ["core", "otel", "prometheus", "protocol", "stores/cas", "stores/memory", "testing"].map(
+  (folder) => `test/${folder}/**/*.test.ts`,
+);
+
+const external = [/\/\.tests\//];
+
 export default defineConfig({
   resolve: { alias },
   test: {
+    // They begin in the order of their names. The short ones come last, so that the end does not wait for a single file.
     projects: [
+      { extends: true, test: { name: "as written", include: replacing } },
       {
         extends: true,
         plugins: [compiledSources()],
         test: {
           name: "compiled",
           include: ["test/**/*.test.ts"],
-          exclude: replacing,
-          server: { deps: { external: [/\/\.tests\//] } },
+          exclude: [...replacing, ...sharing],
+          server: { deps: { external } },
         },
       },
-      { extends: true, test: { name: "sources", include: replacing } },
+      {
+        extends: true,
+        plugins: [compiledSources()],
+        test: {
+          name: "shared",
+          include: sharing,
+          exclude: replacing,
+          isolate: false,
+          server: { deps: { external } },
+        },
+      },
     ],
     // Sources, and programs that tests start, are compiled once, before any of them.
     globalSetup: "test/setup.ts",
