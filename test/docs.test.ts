@@ -8,11 +8,14 @@ import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, posix } from "node:path";
 import { format, promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import { documents, read, root } from "./source-tree.ts";
+import { documents, filesBelow, read, root } from "./source-tree.ts";
 
 interface Snippet {
   readonly name: string;
+  /** As seen from the folder of this run. */
   readonly file: string;
+  /** Whether it is one of `examples/` as a whole, which may import others beside it. It is checked and run where it is. */
+  readonly isExample: boolean;
   readonly code: string;
   readonly runs: boolean;
 }
@@ -20,11 +23,19 @@ interface Snippet {
 /** Ignored by git, inside the repository so that `holdfast` resolves as it does for the tests, and this run's own. */
 const folder = `.snippets/${process.pid}`;
 
+/** Paths by text. */
+const examples = new Map(
+  filesBelow("examples")
+    .filter((path) => path.endsWith(".ts"))
+    .map((path) => [read(path), path]),
+);
 const snippets = documents().flatMap(snippetsOf);
 
 beforeAll(() => {
   mkdirSync(join(root, folder), { recursive: true });
-  for (const { file, code } of snippets) writeFileSync(join(root, folder, file), code);
+  for (const { file, code, isExample } of snippets) {
+    if (!isExample) writeFileSync(join(root, folder, file), code);
+  }
   const files = snippets.map(({ file }) => file);
   const compilerOptions = { noUnusedLocals: false };
   // What the other one includes has been checked already.
@@ -75,16 +86,12 @@ function snippetsOf(path: string): Snippet[] {
   const lines = read(path).split("\n");
   return lines.flatMap((line, index) => {
     if (line !== "```ts") return [];
-    const end = lines.indexOf("```", index);
-    const code = [
-      ...lines.slice(0, index + 1).map(() => ""),
-      ...lines.slice(index + 1, end),
-      "export {};",
-      "",
-    ];
+    const block = lines.slice(index + 1, lines.indexOf("```", index));
+    const code = [...lines.slice(0, index + 1).map(() => ""), ...block, "export {};", ""].join("\n");
     const name = `${path}:${index + 2}`;
-    const file = `${path.replace(/\W+/g, "-")}-${index + 2}.ts`;
-    return [{ name, file, code: code.join("\n"), runs: !isMarked(lines, index) }];
+    const example = examples.get(`${block.join("\n")}\n`);
+    const file = example === undefined ? `${path.replace(/\W+/g, "-")}-${index + 2}.ts` : `../../${example}`;
+    return [{ name, file, isExample: example !== undefined, code, runs: !isMarked(lines, index) }];
   });
 }
 
