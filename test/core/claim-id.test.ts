@@ -20,7 +20,7 @@ describe("claim id: within a client", () => {
 
   test("one that waits is in use as well", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const lock = scene.locks.mutex("k");
     scene.begin(lock.acquire({ id: "job-1" }));
     await scene.clock.advance(0);
@@ -42,7 +42,7 @@ describe("claim id: within a client", () => {
     [
       "lost",
       async (scene: Scene) => {
-        await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire({ id: "job-1" });
+        scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire({ id: "job-1" }));
         await scene.clock.advance(TTL_MS);
       },
     ],

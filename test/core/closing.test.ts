@@ -21,7 +21,7 @@ describe("closing: without grace", () => {
 
   test("waiting and asking calls reject with CLOSED once their claims are gone", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const waiting = scene.begin(scene.locks.mutex("k").acquire());
     await scene.clock.advance(0);
     scene.faults = ({ verb }) => (verb === "release" ? undefined : { beforeMs: 50 });
@@ -36,7 +36,7 @@ describe("closing: without grace", () => {
   test("nothing runs afterwards: no timer, no heartbeat, no listener", async () => {
     const scene = new Scene();
     const holder = await scene.rival().mutex("busy").acquire();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
     scene.begin(scene.locks.mutex("busy").acquire());
     await scene.clock.advance(0);
     await scene.locks.close();
@@ -77,7 +77,7 @@ describe("closing: without grace", () => {
 
   test("is the same however often it is asked for, and is what leaving a scope does", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k").acquire();
+    scene.keep(await scene.locks.mutex("k").acquire());
     await Promise.all([scene.locks.close(), scene.locks.close(), scene.locks[Symbol.asyncDispose]()]);
     expect(scene.sent("release")).toHaveLength(1);
     expect((await scene.status("k")).heldCount).toBe(0);
@@ -97,7 +97,7 @@ describe("closing: without grace", () => {
 
   test("a lease that could not be released is a warning", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k").acquire();
+    scene.keep(await scene.locks.mutex("k").acquire());
     scene.refuseCalls();
     const closing = scene.begin(scene.locks.close());
     await scene.clock.advance(4_999);
@@ -109,7 +109,7 @@ describe("closing: without grace", () => {
 
   test("a store that is slow, but answers within the time that it has, is no warning", async () => {
     const scene = new Scene({ requestTimeoutMs: 3_000 });
-    await scene.locks.mutex("k").acquire();
+    scene.keep(await scene.locks.mutex("k").acquire());
     scene.faults = ({ verb }) => (verb === "release" ? { beforeMs: 2_900 } : undefined);
     const closing = scene.begin(scene.locks.close());
     await scene.clock.advance(2_900);
@@ -120,7 +120,7 @@ describe("closing: without grace", () => {
 
   test("waits until the store has heard of what was lost before", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire());
     scene.faults = ({ verb }) => (verb === "release" ? { beforeMs: 100 } : undefined);
     await scene.clock.advance(2_996);
     const closing = scene.begin(scene.locks.close());

@@ -74,7 +74,7 @@ describe("a listener that acts at once", () => {
 
   test("may cancel what has just begun to wait", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const controller = new AbortController();
     listen({ waiting: () => controller.abort(new Error("no longer")) });
     const acquiring = scene.begin(scene.locks.mutex("k").acquire({ signal: controller.signal }));
@@ -86,7 +86,7 @@ describe("a listener that acts at once", () => {
 
   test("may cancel what has just begun to wait, and its leaving is still repeated until it is confirmed", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const controller = new AbortController();
     listen({ waiting: () => controller.abort() });
     scene.faults = ({ verb, count }) =>
@@ -187,7 +187,7 @@ describe("a listener that acts at once", () => {
   test("may close the client when a lease is lost", async () => {
     const scene = new Scene();
     const other = await scene.locks.mutex("other").acquire();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire());
     let closing = scene.begin(Promise.resolve());
     listen({ lost: () => (closing = scene.begin(scene.locks.close())) });
     await scene.clock.advance(TTL_MS);

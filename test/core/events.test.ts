@@ -137,7 +137,7 @@ describe("events: asking", () => {
     ["acquire with a waitMs of 0", (scene: Scene) => scene.locks.mutex("k").acquire({ waitMs: 0 })],
   ])("%s of a taken lock is contended", async (_, call) => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     heard = [];
     scene.begin<unknown>(call(scene));
     await scene.clock.advance(0);
@@ -147,7 +147,7 @@ describe("events: asking", () => {
 
   test("the end of a wait, a cancelled call and a closed client are told apart", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const controller = new AbortController();
     scene.begin(scene.locks.mutex("k").acquire({ waitMs: 50 }));
     scene.begin(scene.locks.mutex("k").acquire({ signal: controller.signal }));
@@ -177,7 +177,7 @@ describe("events: asking", () => {
 describe("events: holding", () => {
   test("every confirmed heartbeat is told, and every one that failed", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
     await scene.clock.advance(1_000);
     expect(last("renewed").leftMs).toBeCloseTo(2_996);
     scene.refuseCalls();
@@ -188,7 +188,7 @@ describe("events: holding", () => {
 
   test("a heartbeat that is not answered at all is told as well", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
     scene.cutOff();
     await scene.clock.advance(1_500);
     expect(heardKinds()).toEqual(["acquire", "granted", "renewal-failed"]);
@@ -238,7 +238,7 @@ describe("events: holding", () => {
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, reacquire: true }).acquire();
     const rival = scene.rival();
     await rival.forceRelease("k", lease.id);
-    await rival.mutex("k").acquire();
+    scene.keep(await rival.mutex("k").acquire());
     await scene.clock.advance(1_000);
     heard = [];
     await lease.release();
@@ -304,7 +304,7 @@ describe("events: the store", () => {
     await scene.clock.advance(600);
     scene.reconnect();
     await scene.clock.advance(400);
-    await scene.locks.mutex("c").acquire();
+    scene.keep(await scene.locks.mutex("c").acquire());
     await settled();
     const told = heard.filter(({ kind }) => kind.startsWith("store-"));
     expect(told).toMatchObject([

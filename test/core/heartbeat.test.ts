@@ -10,10 +10,11 @@ async function expectLostAt(scene: Scene, lease: Lease, atMs: number): Promise<v
   expect(lease.held).toBe(false);
 }
 
-function acquireMany(scene: Scene, count: number): Promise<Lease[]> {
-  return Promise.all(
-    Array.from({ length: count }, (_, index) => scene.locks.mutex(`k${index}`, { ttlMs: TTL_MS }).acquire()),
+async function acquireMany(scene: Scene, count: number): Promise<Lease[]> {
+  const locks = Array.from({ length: count }, (_, index) =>
+    scene.locks.mutex(`k${index}`, { ttlMs: TTL_MS }),
   );
+  return scene.keep(await Promise.all(locks.map((lock) => lock.acquire())));
 }
 
 describe("heartbeat: when it is sent", () => {
@@ -59,11 +60,11 @@ describe("heartbeat: when it is sent", () => {
 
   test("leases that are due about now travel together, and go on together", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("a", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("a", { ttlMs: TTL_MS }).acquire());
     await scene.clock.advance(20);
-    await scene.locks.mutex("b", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("b", { ttlMs: TTL_MS }).acquire());
     await scene.clock.advance(30);
-    await scene.locks.mutex("later", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("later", { ttlMs: TTL_MS }).acquire());
     await scene.clock.advance(1_975);
     const keys = scene.sent("renew").map(({ args }) => args[0].map(({ key }) => key).sort());
     expect(keys).toEqual([["a", "b"], ["later"], ["a", "b"]]);
@@ -71,8 +72,8 @@ describe("heartbeat: when it is sent", () => {
 
   test("waiting claims and leases share a call", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("busy").acquire();
-    await scene.locks.mutex("mine", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.rival().mutex("busy").acquire());
+    scene.keep(await scene.locks.mutex("mine", { ttlMs: TTL_MS }).acquire());
     scene.begin(scene.locks.mutex("busy", { ttlMs: TTL_MS }).acquire());
     await scene.clock.advance(1_000);
     // They are due at the same moment, so in either order.

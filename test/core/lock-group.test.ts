@@ -43,7 +43,7 @@ describe("lock group", () => {
     const scene = new Scene();
     const rival = scene.rival();
     const a = await rival.mutex("a").acquire();
-    await rival.mutex("b").acquire();
+    scene.keep(await rival.mutex("b").acquire());
     const acquiring = scene.begin(groupOf(scene).acquire({ waitMs: 1_000 }));
     await scene.clock.advance(700);
     await a.release();
@@ -58,7 +58,7 @@ describe("lock group", () => {
 
   test("rejects when a lease is lost while it waits for the next, and leaves nothing behind", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("b").acquire();
+    scene.keep(await scene.rival().mutex("b").acquire());
     const acquiring = scene.begin(groupOf(scene).acquire());
     await scene.clock.advance(0);
     const [claim] = (await scene.status("a")).held;
@@ -90,7 +90,7 @@ describe("lock group", () => {
 
   test("cancelling it gives back what it had", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("c").acquire();
+    scene.keep(await scene.rival().mutex("c").acquire());
     const controller = new AbortController();
     const acquiring = scene.begin(groupOf(scene).acquire({ signal: controller.signal }));
     await scene.clock.advance(10_000);

@@ -215,8 +215,8 @@ describe("options: what the store cannot do", () => {
 describe("options: their effect", () => {
   test("who asks and why is kept with the claim", async () => {
     const scene = new Scene({ application: "billing" });
-    await scene.locks.mutex("a").acquire({ info: "nightly", priority: 7 });
-    await scene.locks.mutex("b").acquire({ application: "other" });
+    scene.keep(await scene.locks.mutex("a").acquire({ info: "nightly", priority: 7 }));
+    scene.keep(await scene.locks.mutex("b").acquire({ application: "other" }));
     expect(scene.sent("acquire").map(({ args }) => args[0])).toMatchObject([
       { application: "billing", info: "nightly", priority: 7, owner: scene.locks.owner },
       { application: "other", info: "", priority: 0 },
@@ -239,7 +239,7 @@ describe("options: their effect", () => {
 
   test("the defaults are as documented", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k").acquire();
+    scene.keep(await scene.locks.mutex("k").acquire());
     expect(scene.sent("acquire")[0]?.args[0]).toMatchObject({
       ttlMs: 30_000,
       weight: 1,

@@ -206,7 +206,7 @@ describe("outage: onUnavailable skip", () => {
 
   test("contention is not counted as an outage", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("daily").acquire();
+    scene.keep(await scene.rival().mutex("daily").acquire());
     const lock = scene.locks.mutex("daily", { onUnavailable: "skip" });
     expect(await lock.tryRun(() => "ran")).toEqual({ ran: false, reason: "contended" });
     expect(scene.locks.stats().skipped).toBe(0);

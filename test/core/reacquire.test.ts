@@ -137,7 +137,7 @@ describe("reacquire", () => {
   test("maxHoldMs also ends it while it waits to be won again", async () => {
     const { scene, lease, signal } = await sceneWithLeader({ maxHoldMs: 10_000 });
     await scene.rival().forceRelease("leader", lease.id);
-    await scene.rival().mutex("leader").acquire();
+    scene.keep(await scene.rival().mutex("leader").acquire());
     await scene.clock.advance(9_999);
     expect((await scene.status("leader")).waitingCount).toBe(1);
     expect(signal.aborted).toBe(false);

@@ -35,6 +35,7 @@ export class Scene {
   faults: FaultPlan = () => undefined;
   readonly locks: Locks;
   readonly #startMs = this.clock.monotonicMs();
+  readonly #kept: unknown[] = [];
 
   constructor(options: LocksOptions = {}) {
     const store = faultyStore(this.backend, (call) => this.#plan(call), { clock: this.clock });
@@ -54,6 +55,12 @@ export class Scene {
   /** Another client over the same store, with a connection of its own that never fails. */
   rival(options: LocksOptions = {}): Locks {
     return createLocks(this.backend, { clock: this.clock, closeStore: false, ...options });
+  }
+
+  /** Refers to a lease for as long as the scene lasts: one that nothing refers to is given up when garbage is collected. */
+  keep<T>(lease: T): T {
+    this.#kept.push(lease);
+    return lease;
   }
 
   /** The calls of one verb so far. */

@@ -23,7 +23,7 @@ describe("stats", () => {
     const rival = await scene.rival().mutex("busy").acquire();
     const kept = await scene.locks.mutex("kept", { ttlMs: TTL_MS }).acquire();
     const given = await scene.locks.mutex("given").acquire();
-    await scene.locks.mutex("lost", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("lost", { ttlMs: TTL_MS, renew: false }).acquire());
     scene.begin(scene.locks.mutex("busy").acquire());
     expect(await scene.locks.mutex("busy").tryAcquire()).toBeNull();
     await given.release();
@@ -70,7 +70,7 @@ describe("stats", () => {
     await scene.clock.advance(1_000);
     expect(scene.locks.stats()).toMatchObject({ granted: 2, held: 1, lost: 1 });
     await rival.forceRelease("k", lease.id);
-    await rival.mutex("k").acquire();
+    scene.keep(await rival.mutex("k").acquire());
     await scene.clock.advance(1_000);
     expect(scene.locks.stats()).toMatchObject({ granted: 2, held: 0, lost: 2, waiting: 1 });
     await lease.release();
@@ -81,7 +81,7 @@ describe("stats", () => {
 
   test("tell apart how calls ended that got nothing", async () => {
     const scene = new Scene({ requestTimeoutMs: 600 });
-    await scene.rival().mutex("busy").acquire();
+    scene.keep(await scene.rival().mutex("busy").acquire());
     const busy = scene.locks.mutex("busy");
     const cancelled = new AbortController();
     scene.begin(busy.acquire({ waitMs: 100 }));
@@ -107,7 +107,7 @@ describe("stats", () => {
 
   test("count heartbeats of held leases that fail or are not answered", async () => {
     const scene = new Scene();
-    await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
+    scene.keep(await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
     scene.faults = ({ verb }) => (verb === "renew" ? { lose: "request" } : undefined);
     await scene.clock.advance(1_000);
     expect(scene.locks.stats()).toMatchObject({ renewalFailures: 1, failures: 1 });
@@ -130,14 +130,14 @@ describe("stats", () => {
 
   test("add up after an outage, and after closing", async () => {
     const scene = new Scene({ requestTimeoutMs: 600 });
-    for (const key of ["a", "b"]) await scene.locks.mutex(key, { ttlMs: TTL_MS }).acquire();
+    for (const key of ["a", "b"]) scene.keep(await scene.locks.mutex(key, { ttlMs: TTL_MS }).acquire());
     const kept = await scene.locks.mutex("c", { ttlMs: 60_000 }).acquire();
     scene.refuseCalls();
     const failing = scene.begin(kept.release());
     await scene.clock.advance(TTL_MS);
     expect(failing.state).toBe("rejected");
     scene.reconnect();
-    await scene.locks.mutex("d").acquire();
+    scene.keep(await scene.locks.mutex("d").acquire());
     await scene.locks.close();
     const stats = scene.locks.stats();
     expect(stats).toMatchObject({ granted: 4, held: 0, released: 1, releaseFailures: 1, lost: 3 });

@@ -94,7 +94,7 @@ describe("waiting: being served", () => {
 
   test("a thousand waiters tell that they wait in one call, on one timer", async () => {
     const scene = new Scene();
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     for (let count = 0; count < 1_000; count++) {
       scene.begin(scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
     }

@@ -45,7 +45,7 @@ describe("metrics", () => {
     await scene.clock.advance(20);
     await lease.release();
     (await scene.locks.mutex("b").acquire()).detach();
-    await scene.locks.mutex("c", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("c", { ttlMs: TTL_MS, renew: false }).acquire());
     const gone = await scene.locks.mutex("d").acquire();
     await scene.rival().forceRelease("d", gone.id);
     await gone.release();

@@ -93,7 +93,7 @@ describe("spans", () => {
     ],
   ])("say how asking ended that got nothing: %s", async (outcome, status, errorType, call) => {
     const scene = new Scene({ requestTimeoutMs: 600 });
-    await scene.rival().mutex("k").acquire();
+    scene.keep(await scene.rival().mutex("k").acquire());
     const { spans } = start();
     scene.begin<unknown>(call(scene));
     await scene.clock.advance(600);
@@ -152,7 +152,7 @@ describe("spans", () => {
   ])("can have the key %s, and then say it nowhere", async (_, spanKey, told) => {
     const { spans } = start({ spanKey });
     const scene = new Scene({ requestTimeoutMs: 600 });
-    await scene.locks.mutex("secret", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("secret", { ttlMs: TTL_MS, renew: false }).acquire());
     await scene.clock.advance(TTL_MS);
     scene.refuseCalls();
     scene.begin(scene.locks.mutex("secret").acquire());

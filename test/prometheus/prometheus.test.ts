@@ -44,7 +44,7 @@ describe("prometheusMetrics", () => {
     expect(before.get('holdfast_waiting_claims{store="memory"}')).toBe(1);
     await first.release();
     await scene.clock.advance(0);
-    await scene.locks.mutex("fixed", { ttlMs: TTL_MS, renew: false }).acquire();
+    scene.keep(await scene.locks.mutex("fixed", { ttlMs: TTL_MS, renew: false }).acquire());
     await scene.clock.advance(TTL_MS);
     expect(Object.fromEntries(await read(register))).toMatchObject({
       'holdfast_acquires_total{store="memory"}': 5,
