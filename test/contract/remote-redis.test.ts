@@ -11,21 +11,18 @@ import { startLockServer } from "../server/lock-server.ts";
 
 describe.skipIf(!canRunRedis())("remote", () => {
   let redis: RedisServer;
-  const clients: Redis[] = [];
 
   beforeAll(async () => {
     redis = await startRedis();
   }, 120_000);
 
-  afterAll(async () => {
-    for (const client of clients) client.disconnect();
-    await redis?.stop();
-  });
+  afterAll(() => redis?.stop());
 
   const harness: StoreHarness = {
     name: "over Redis",
     tickMs: 20,
     async open(options) {
+      const clients: Redis[] = [];
       const stores: Store[] = [];
       const servers: LockServer[] = [];
       return {
@@ -41,11 +38,11 @@ describe.skipIf(!canRunRedis())("remote", () => {
         async close() {
           await Promise.all(stores.map((store) => store.close()));
           await Promise.all(servers.map((server) => server.stop({ graceMs: 0 })));
-          for (const client of clients.splice(0)) client.disconnect();
+          for (const client of clients) client.disconnect();
         },
       };
     },
   };
 
-  storeContract(harness, { describe, it });
+  storeContract(harness, { describe: describe.concurrent, it });
 });

@@ -1,9 +1,9 @@
-/** 500 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
+/** 300 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
 import { describe, expect, test } from "vitest";
 import { runHistory } from "./history.ts";
 
-const HISTORIES = 500;
-const BATCH = 125;
+const HISTORIES = 300;
+const BATCH = 100;
 
 describe("simulation", () => {
   for (let from = 1; from <= HISTORIES; from += BATCH) {

@@ -208,7 +208,7 @@ describe("file: what a process has changed while it was alone", () => {
 });
 
 /** For a longer search, say how many with `SETTLING_HISTORIES`. */
-const HISTORIES = Number(process.env["SETTLING_HISTORIES"] ?? 3);
+const HISTORIES = Number(process.env["SETTLING_HISTORIES"] ?? 2);
 
 type Seen = Record<"kills" | "unknown" | "failures" | "conflicts" | "swept" | "tidied", number>;
 
