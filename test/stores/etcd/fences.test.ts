@@ -10,7 +10,7 @@ import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
-import { connect, locksAt, participant } from "./participants.ts";
+import { connect, late, locksAt, participant } from "./participants.ts";
 import { type OnCall, watchedClient } from "./watched-client.ts";
 
 describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, () => {
@@ -31,9 +31,9 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     return client;
   }
 
-  /** A store whose calls can be held back. */
+  /** A store whose calls can be held back. It never sweeps: those of this file come one after the other, with a pause between. */
   function openStore(prefix: string, onCall: OnCall = () => undefined) {
-    const store = etcdStore(watchedClient(openClient(), onCall), { prefix });
+    const store = etcdStore(watchedClient(openClient(), onCall), { prefix, ...late });
     ends.push(() => store.close());
     return store;
   }
@@ -75,14 +75,14 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     const [prefix, key] = ["late", "k"];
     let held: Promise<void> | undefined;
     let letGo: () => void = () => {};
-    const late = openStore(prefix, (method) => (method === "txn" ? held : undefined));
-    const request = claimRequest("late", { key, ttlMs: 30_000 });
+    const slow = openStore(prefix, (method) => (method === "txn" ? held : undefined));
+    const request = claimRequest("slow", { key, ttlMs: 30_000 });
     // So that it knows a revision, and has a lease.
-    await late.acquire({ ...request, key: "warm" });
+    await slow.acquire({ ...request, key: "warm" });
     held = new Promise((resolve) => {
       letGo = resolve;
     });
-    const acquiring = late.acquire(request);
+    const acquiring = slow.acquire(request);
     const quick = openLocks(prefix);
     const others: bigint[] = [];
     for (let turn = 0; turn < 3; turn++) others.push(await quick.mutex(key).run(({ fence }) => fence));
@@ -115,7 +115,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     const locks = openLocks(prefix);
     const lease = await locks.mutex("held", { ttlMs: 60_000 }).acquire();
     await client.put(`${prefix}/r/unreadable`).value("?");
-    const dying = participant(server.url, { prefix });
+    const dying = participant(server.url, { prefix, ...late });
     await dying.store.acquire(claimRequest("dead", { key: "left", ttlMs: 1_000 }));
     await dying.store.close();
     await dying.end();

@@ -4,7 +4,7 @@ import { type EtcdClient, etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
-import { connect } from "./participants.ts";
+import { connect, late } from "./participants.ts";
 
 type Kv = EtcdClient["kv"];
 type Txn = Parameters<Kv["txn"]>;
@@ -32,7 +32,7 @@ describe.skipIf(!canRunEtcd())("etcd: joint changes", () => {
       return around(() => kv.txn(...args));
     };
     const range: Kv["range"] = (request, options) => kv.range(request, options);
-    const store = etcdStore({ kv: { range, txn }, leaseClient, watchClient, maintenance });
+    const store = etcdStore({ kv: { range, txn }, leaseClient, watchClient, maintenance }, late);
     onTestFinished(async () => {
       await store.close();
       client.close();

@@ -10,6 +10,7 @@ import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, startEtcd } from "../../engines/etcd.ts";
 import { attempt, wait } from "../cas/scene.ts";
+import { late } from "./participants.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
   /** A server, and stores with the client as it comes, until the test is over. */
@@ -26,7 +27,7 @@ describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
       return client;
     };
     const open = (options: EtcdStoreOptions = {}) => {
-      const store = etcdStore(connect(), options);
+      const store = etcdStore(connect(), { ...late, ...options });
       ends.unshift(() => store.close());
       return store;
     };

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
 import { failure } from "../failure.ts";
+import { late } from "./participants.ts";
 import { demandLogin, reader, root, user, writer } from "./users.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: rights", () => {
@@ -24,7 +25,7 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
     as: (client: Etcd3) => Etcd3 = (client) => client,
   ) {
     const client = new Etcd3({ hosts: server.url, ...(auth === undefined ? {} : { auth }) });
-    const locks = createLocks(etcdStore(as(client), { prefix }), { onWarning: () => {} });
+    const locks = createLocks(etcdStore(as(client), { prefix, ...late }), { onWarning: () => {} });
     onTestFinished(async () => {
       await locks.close();
       client.close();

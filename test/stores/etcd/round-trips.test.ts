@@ -4,7 +4,7 @@ import { etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
-import { connect } from "./participants.ts";
+import { connect, late } from "./participants.ts";
 import { watchedClient } from "./watched-client.ts";
 
 describe.skipIf(!canRunEtcd())("etcd: round trips", () => {
@@ -22,7 +22,7 @@ describe.skipIf(!canRunEtcd())("etcd: round trips", () => {
       calls.push(method);
       return undefined;
     };
-    const store = etcdStore(watchedClient(client, onCall));
+    const store = etcdStore(watchedClient(client, onCall), late);
     onTestFinished(async () => {
       await store.close();
       client.close();
@@ -68,7 +68,7 @@ describe.skipIf(!canRunEtcd())("etcd: round trips", () => {
       calls.push(method);
       return undefined;
     };
-    const store = etcdStore(watchedClient(client, onCall));
+    const store = etcdStore(watchedClient(client, onCall), late);
     expect((await store.acquire(attempt("first"))).state).toBe("held");
     expect(calls.join(" ")).toBe("status range leaseGrant txn txn txn");
     await store.close();

@@ -14,6 +14,9 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
 
   afterAll(() => server?.stop());
 
+  /** No sweep comes while requests are counted. */
+  const late = { random: () => 0.99 };
+
   /** A client over a pool as it comes, whose requests are counted, with everything done that is done once. */
   async function open(table: string, max: number) {
     const pool = new Pool({ connectionString: server.url, max });
@@ -22,8 +25,7 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
     pool.on("acquire", () => count++);
     // Ten thousand answers take a while on a busy machine.
     const patience = { requestTimeoutMs: 60_000 };
-    // No sweep comes while requests are counted.
-    const options = { table, autoMigrate: true, flightMs: 60_000, random: () => 0.99 };
+    const options = { table, autoMigrate: true, flightMs: 60_000, ...late };
     const locks = createLocks(postgresStore(pool, options), patience);
     onTestFinished(async () => {
       await locks.close();
@@ -65,7 +67,7 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
     const client = new Client({ connectionString: server.url });
     await client.connect();
     const query = vi.spyOn(client, "query");
-    const locks = createLocks(postgresStore(client, { table: "single", autoMigrate: true }));
+    const locks = createLocks(postgresStore(client, { table: "single", autoMigrate: true, ...late }));
     onTestFinished(async () => {
       await locks.close();
       await client.end();
