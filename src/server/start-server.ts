@@ -1,6 +1,6 @@
 /** Puts the server together. */
 import type { Http2ServerResponse } from "node:http2";
-import { type Logger, pino } from "pino";
+import type { Logger } from "pino";
 import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
 import { createCalls } from "./calls.ts";
 import { GuardedStore } from "./guarded-store.ts";
@@ -9,6 +9,7 @@ import { Identities } from "./identity.ts";
 import { Ledger } from "./ledger.ts";
 import { resolveLimits, type ServerLimits } from "./limits.ts";
 import { type Listener, listen, type TlsOptions } from "./listener.ts";
+import { openLog } from "./log.ts";
 import { countUp, Metrics } from "./metrics.ts";
 import { Owners } from "./owners.ts";
 import { isPage, showPage } from "./pages.ts";
@@ -72,7 +73,8 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
   const port = checkInteger("port", options.port ?? 7_420, 0, 65_535);
   const limits = resolveLimits(options.limits ?? {});
   if (!isLoopback(host) && options.tokens === undefined && !insecure) throw exposed(host);
-  const logger = options.logger ?? pino({ name: "holdfast" });
+  const log = options.logger === undefined ? openLog() : { logger: options.logger };
+  const { logger } = log;
   const tokens = await openTokens(options.tokens, logger);
 
   const metrics = new Metrics();
@@ -133,6 +135,7 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
     await calls.close();
     if (options.closeStore === true) await store.close();
     logger.info("stopped");
+    if ("close" in log) await log.close();
   };
   const server: LockServer = {
     host: listener.host,

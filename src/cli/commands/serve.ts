@@ -2,10 +2,15 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
-import { pino } from "pino";
 import { HoldfastError, type Store } from "../../core/index.ts";
 import { openStore } from "../../open/index.ts";
-import { type LockServer, type ServerLimits, type ServerOptions, startServer } from "../../server/index.ts";
+import {
+  type LockServer,
+  openLog,
+  type ServerLimits,
+  type ServerOptions,
+  startServer,
+} from "../../server/index.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { CliError, usageError } from "../failure.ts";
 import { maskedUrl } from "../masked-url.ts";
@@ -111,7 +116,8 @@ function printConfiguration(output: Output, configuration: Configuration, json: 
 async function serve(configuration: Configuration, welcoming: boolean, output: Output): Promise<void> {
   const text = (name: string) => configuration.get(name)?.value as string | undefined;
   const number = (name: string) => configuration.get(name)?.value as number;
-  const logger = pino({ name: "holdfast", level: text("logLevel") ?? "info" });
+  const log = openLog(text("logLevel"));
+  const { logger } = log;
   // Before anything is open: what a signal interrupts must be closed in order.
   const stop = stopSignal(["SIGINT", "SIGTERM"]);
   const url = storeUrl(configuration);
@@ -125,11 +131,13 @@ async function serve(configuration: Configuration, welcoming: boolean, output: O
     server = await start({ ...serverOptions(configuration), store, logger, closeStore: true });
   } catch (error) {
     await store.close();
+    await log.close();
     throw error;
   }
   if (welcoming) output.line(welcome(server.url, maskedUrl(url)));
   if (!stop.signal.aborted) await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
   await server.stop({ graceMs: number("grace") });
+  await log.close();
 }
 
 function storeUrl(configuration: Configuration): string {
