@@ -20,14 +20,36 @@ const alias = Object.entries(exports).flatMap(([name, target]) => {
 const replacing = replacingTests();
 
 /**
- * These start no servers, and leave nothing behind in their process. So they share processes, which spares most of what each file
- * would load and compile anew: docs/decisions/0003-test-runner-and-tools.md.
+ * These leave nothing behind in their process. So they share processes, which spares most of what each file would load and compile
+ * anew: docs/decisions/0003-test-runner-and-tools.md. What they import must have no hooks beside its functions, which would be
+ * called for the first of them alone.
  */
-const sharing = ["core", "otel", "prometheus", "protocol", "stores/cas", "stores/memory", "testing"].map(
-  (folder) => `test/${folder}/**/*.test.ts`,
-);
+const sharingServers = [
+  "contract",
+  "fencing",
+  "server",
+  "stores/{etcd,mongodb,mysql,postgres,redis,redlock,remote}",
+];
+const sharingNoServers = ["core", "otel", "prometheus", "protocol", "stores/{cas,memory}", "testing"];
+const testsIn = (folders: readonly string[]) => folders.map((folder) => `test/${folder}/**/*.test.ts`);
 
 const external = [/\/\.tests\//];
+
+/** Tests over sources that were compiled once. */
+function compiled(
+  name: string,
+  include: string[],
+  { exclude = [], isolate = true }: { exclude?: string[]; isolate?: boolean },
+) {
+  const test = {
+    name,
+    include,
+    exclude: [...replacing, ...exclude],
+    isolate,
+    server: { deps: { external } },
+  };
+  return { extends: true as const, plugins: [compiledSources()], test };
+}
 
 export default defineConfig({
   resolve: { alias },
@@ -35,27 +57,11 @@ export default defineConfig({
     // They begin in the order of their names. The short ones come last, so that the end does not wait for a single file.
     projects: [
       { extends: true, test: { name: "as written", include: replacing } },
-      {
-        extends: true,
-        plugins: [compiledSources()],
-        test: {
-          name: "compiled",
-          include: ["test/**/*.test.ts"],
-          exclude: [...replacing, ...sharing],
-          server: { deps: { external } },
-        },
-      },
-      {
-        extends: true,
-        plugins: [compiledSources()],
-        test: {
-          name: "shared",
-          include: sharing,
-          exclude: replacing,
-          isolate: false,
-          server: { deps: { external } },
-        },
-      },
+      compiled("servers shared", testsIn(sharingServers), { isolate: false }),
+      compiled("compiled", ["test/**/*.test.ts"], {
+        exclude: testsIn([...sharingServers, ...sharingNoServers]),
+      }),
+      compiled("shared", testsIn(sharingNoServers), { isolate: false }),
     ],
     // Sources, and programs that tests start, are compiled once, before any of them.
     globalSetup: "test/setup.ts",
