@@ -73,7 +73,7 @@ export default defineConfig({
     expect: { poll: { timeout: 10_000 } },
     // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.
     maxConcurrency: 12,
-    // Most files wait for servers and for time to pass, so three at a time are well used even on two cores.
-    maxWorkers: Math.max(3, availableParallelism() - 1),
+    // Most files wait for servers and for time to pass, so four at a time are well used even on two cores.
+    maxWorkers: Math.max(4, availableParallelism() - 1),
   },
 });

@@ -121,6 +121,13 @@ describe("files", () => {
     expect(Object.keys(longFiles).filter((path) => !sources.includes(path))).toEqual([]);
   });
 
+  test("what tests that share a process import has no hooks, which would be called for the first of them alone", () => {
+    const isShared = (path: string) => /^test\/.*\.ts$/.test(path) && !/\.test\.ts$|^test\/cli\//.test(path);
+    const hook = /^(before|after)(All|Each)\(|^vi\.setConfig\(/m;
+    expect(files.filter((path) => isShared(path) && hook.test(read(path)))).toEqual([]);
+    expect(hook.test(read("test/cli/command.ts"))).toBe(true);
+  });
+
   test("nothing is left to be done later", () => {
     // Written so that it does not find itself.
     const marker = /\bTO(?=DO\b)|\bFIX(?=ME\b)/;
