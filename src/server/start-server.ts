@@ -9,7 +9,7 @@ import { Identities } from "./identity.ts";
 import { Ledger } from "./ledger.ts";
 import { resolveLimits, type ServerLimits } from "./limits.ts";
 import { type Listener, listen, type TlsOptions } from "./listener.ts";
-import { openLog } from "./log.ts";
+import { type Log, openLog } from "./log.ts";
 import { countUp, Metrics } from "./metrics.ts";
 import { Owners } from "./owners.ts";
 import { isPage, showPage } from "./pages.ts";
@@ -69,11 +69,22 @@ const SWEEP_MS = 1_000;
  * const locks = createLocks(remoteStore(server.url));
  */
 export async function startServer(options: ServerOptions): Promise<LockServer> {
+  if (options.logger !== undefined)
+    return startLogged(options, { logger: options.logger, close: async () => {} });
+  const log = openLog();
+  try {
+    return await startLogged(options, log);
+  } catch (error) {
+    await log.close();
+    throw error;
+  }
+}
+
+async function startLogged(options: ServerOptions, log: Log): Promise<LockServer> {
   const { store, host = "127.0.0.1", insecure = false } = options;
   const port = checkInteger("port", options.port ?? 7_420, 0, 65_535);
   const limits = resolveLimits(options.limits ?? {});
   if (!isLoopback(host) && options.tokens === undefined && !insecure) throw exposed(host);
-  const log = options.logger === undefined ? openLog() : { logger: options.logger };
   const { logger } = log;
   const tokens = await openTokens(options.tokens, logger);
 
@@ -135,7 +146,7 @@ export async function startServer(options: ServerOptions): Promise<LockServer> {
     await calls.close();
     if (options.closeStore === true) await store.close();
     logger.info("stopped");
-    if ("close" in log) await log.close();
+    await log.close();
   };
   const server: LockServer = {
     host: listener.host,

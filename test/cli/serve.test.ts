@@ -1,6 +1,5 @@
 /** `holdfast serve`: how it starts, what it is told, and how it ends. */
 
-import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -133,27 +132,6 @@ describe.concurrent("stopping", () => {
     await until("it has ended", () => serving.process.exitCode !== null);
     expect(serving.process.exitCode).toBe(0);
   });
-
-  test.each(["closes it", "just exits"])(
-    "a log that is full, because its reader has stopped reading, keeps no process that %s",
-    async (how) => {
-      const { pathname } = new URL("../../dist/server/log.js", import.meta.url);
-      const script = `
-        const { openLog } = await import(${JSON.stringify(pathname)});
-        const { logger, close } = openLog();
-        for (let line = 0; line < 30_000; line++) logger.info("a line of the log, of which there are many");
-        // What it keeps is bounded.
-        if (process.memoryUsage().rss > 300e6) process.exit(3);
-        ${how === "closes it" ? "await close();" : "setTimeout(() => process.exit(), 100);"}
-        logger.info("This is lost.");`;
-      const child = spawn(process.execPath, ["--input-type=module", "-e", script], {
-        stdio: ["ignore", "pipe", "inherit"],
-      });
-      atEnd(() => void child.kill("SIGKILL"));
-      await until("it has ended", () => child.exitCode !== null);
-      expect(child.exitCode).toBe(0);
-    },
-  );
 });
 
 describe.concurrent("tokens", () => {

@@ -6,6 +6,7 @@ import { HoldfastError, type Store } from "../../core/index.ts";
 import { openStore } from "../../open/index.ts";
 import {
   type LockServer,
+  type Log,
   openLog,
   type ServerLimits,
   type ServerOptions,
@@ -114,10 +115,20 @@ function printConfiguration(output: Output, configuration: Configuration, json: 
 }
 
 async function serve(configuration: Configuration, welcoming: boolean, output: Output): Promise<void> {
-  const text = (name: string) => configuration.get(name)?.value as string | undefined;
-  const number = (name: string) => configuration.get(name)?.value as number;
-  const log = openLog(text("logLevel"));
-  const { logger } = log;
+  const log = openLog(configuration.get("logLevel")?.value as string | undefined);
+  try {
+    await serveLogged(configuration, log.logger, welcoming, output);
+  } finally {
+    await log.close();
+  }
+}
+
+async function serveLogged(
+  configuration: Configuration,
+  logger: Log["logger"],
+  welcoming: boolean,
+  output: Output,
+): Promise<void> {
   // Before anything is open: what a signal interrupts must be closed in order.
   const stop = stopSignal(["SIGINT", "SIGTERM"]);
   const url = storeUrl(configuration);
@@ -131,13 +142,11 @@ async function serve(configuration: Configuration, welcoming: boolean, output: O
     server = await start({ ...serverOptions(configuration), store, logger, closeStore: true });
   } catch (error) {
     await store.close();
-    await log.close();
     throw error;
   }
   if (welcoming) output.line(welcome(server.url, maskedUrl(url)));
   if (!stop.signal.aborted) await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
-  await server.stop({ graceMs: number("grace") });
-  await log.close();
+  await server.stop({ graceMs: configuration.get("grace")?.value as number });
 }
 
 function storeUrl(configuration: Configuration): string {
