@@ -1,7 +1,7 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
 import { type Durability, HoldfastError } from "../../core/index.ts";
 import type { Row, Send } from "./client.ts";
-import { serverErrno } from "./errors.ts";
+import { serverErrno, unavailable } from "./errors.ts";
 import { migrate } from "./migration.ts";
 import { bytes } from "./statements.ts";
 import { inDatabase, type TableNames } from "./table.ts";
@@ -44,17 +44,22 @@ export async function checkFirstUse(options: FirstUseOptions): Promise<TableName
 }
 
 /** What the server says to somebody without rights on a table, a column or a database. */
-const LACKS_RIGHTS: ReadonlySet<number | undefined> = new Set([1142, 1143, 1044]);
+const LACKS_RIGHTS: ReadonlySet<number> = new Set([1142, 1143, 1044]);
+/** What it says in a session that only reads. The transactions of the store say themselves that they write. */
+const SESSION_READS = 1792;
 
 /**
  * Asks for the rights to remove old records: nobody who asks for a lock would notice that they stay for ever. Explaining takes the same
- * rights as doing. Whatever else the server says to it, as in a session that only reads, is of no concern here.
+ * rights as doing. Whatever else the server says to it is of no concern here. But an outage says nothing about rights, so it is told as
+ * one, and they are asked for again.
  */
 export async function checkRemoval(send: Send, { table }: TableNames): Promise<void> {
   try {
     await send(`explain format = traditional delete from ${table} where lock_key = ''`);
   } catch (error) {
-    if (LACKS_RIGHTS.has(serverErrno(error))) throw error;
+    const errno = serverErrno(error);
+    if (errno === SESSION_READS) return;
+    if (errno === undefined || errno in unavailable || LACKS_RIGHTS.has(errno)) throw error;
   }
 }
 

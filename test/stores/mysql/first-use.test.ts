@@ -1,10 +1,14 @@
 /** Mistakes are told when a store is made or first used, and nothing is half done. */
-import { createLocks, type Store } from "holdfast";
+import { createLocks, type Store, StoreUnavailableError } from "holdfast";
 import { type MysqlClient, type MysqlStoreOptions, migrateMysql, mysqlStore } from "holdfast/mysql";
 import { createPool as createCallbackPool } from "mysql2";
 import { createPool } from "mysql2/promise";
 import { Client, Pool } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { Send } from "../../../src/stores/mysql/client.ts";
+import { mysqlDriver } from "../../../src/stores/mysql/driver.ts";
+import { mapError } from "../../../src/stores/mysql/errors.ts";
+import { inDatabase, tableNames } from "../../../src/stores/mysql/table.ts";
 import { checkVersion } from "../../../src/stores/mysql/version.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
@@ -12,6 +16,7 @@ import { testDamagedRecords } from "../damaged-records.ts";
 import { failure } from "../failure.ts";
 import { testTables } from "../sql-tables.ts";
 import { counted, useDatabase } from "./database.ts";
+import { changeOf } from "./new-driver.ts";
 
 /** Asks a store for something. */
 async function use(store: Store, key = "k"): Promise<void> {
@@ -116,6 +121,56 @@ describe("mysql: options", () => {
   ])("%s is too old", (version) =>
     expect(() => checkVersion(version)).toThrow(expect.objectContaining({ code: "UNSUPPORTED" })),
   );
+});
+
+describe("mysql: the right to remove old records", () => {
+  /** A driver over a server that answers the question for it in this way, and what that server is sent. */
+  function asked(explain: () => Promise<Awaited<ReturnType<Send>>>) {
+    const sent: string[] = [];
+    const driver = mysqlDriver({
+      send: async (sql) => {
+        const verb = sql.slice(0, sql.indexOf(" "));
+        sent.push(verb);
+        return verb === "explain" ? explain() : [[[1, 1_000]]];
+      },
+      names: inDatabase(tableNames("locks"), "holdfast"),
+      autoMigrate: false,
+      durability: "ephemeral",
+      maxRecordBytes: 1_000,
+    });
+    const swap = () =>
+      driver.swap({ changes: [changeOf("k", undefined, "t")], earliestMs: 0, latestMs: 9_000 });
+    return { sent, swap };
+  }
+
+  test.each([
+    ["no answer", () => new StoreUnavailableError("MySQL is unavailable: it did not answer.")],
+    ["a lost connection", () => mapError({ code: "PROTOCOL_CONNECTION_LOST" })],
+    ["a server that is being shut down", () => mapError({ errno: 1053 })],
+  ])("is asked for again after %s, which is told as the outage that it is", async (_, outage) => {
+    let isDown = true;
+    const { sent, swap } = asked(async () => {
+      if (isDown) throw outage();
+      return [];
+    });
+    expect(await failure(swap())).toMatchObject({ code: "STORE_UNAVAILABLE" });
+    isDown = false;
+    await swap();
+    await swap();
+    expect(sent).toEqual(["explain", "explain", "call", "call"]);
+  });
+
+  test.each([
+    ["does not understand the question", 1064],
+    ["explains nothing to a session that only reads", 1792],
+  ])("is not asked for again where the server %s", async (_, errno) => {
+    const { sent, swap } = asked(async () => {
+      throw mapError({ errno });
+    });
+    await swap();
+    await swap();
+    expect(sent).toEqual(["explain", "call", "call"]);
+  });
 });
 
 describe.skipIf(!canRunMariadb())("mysql: first use", () => {
