@@ -151,21 +151,25 @@ class CasStore implements Store {
     try {
       checkRequest(request);
       this.#checkOpen();
-      // A grant that is passed on before anybody listens would be noticed only at a heartbeat.
-      const ready = request.wait ? this.#wakeUps.ready(request.owner) : undefined;
-      if (ready !== undefined || this.#keeping !== undefined) return this.#acquireWhen(ready, request);
+      const isUnheard = request.wait && this.#wakeUps.isUnheard(request.owner);
+      if (isUnheard || this.#keeping !== undefined) return this.#acquireWhenReady(request);
       return this.#flights.ask(request.key, { verb: "acquire", request });
     } catch (error) {
       return Promise.reject(error);
     }
   }
 
-  async #acquireWhen(ready: Promise<void> | undefined, request: ClaimRequest): Promise<AcquireAnswer> {
+  async #acquireWhenReady(request: ClaimRequest): Promise<AcquireAnswer> {
+    const { key, owner, wait } = request;
+    const ready = wait ? this.#wakeUps.ready(owner) : undefined;
     if (ready !== undefined) await ready;
     const kept = this.#driver.keepers?.ready(request.ttlMs);
     if (kept !== undefined) await this.#flights.aside(() => kept);
+    const isUnheard = wait && this.#wakeUps.isUnheard(owner);
     // Awaited here: to return a promise from an async function takes two more turns than that.
-    return await this.#flights.ask<AcquireAnswer>(request.key, { verb: "acquire", request });
+    const answer = await this.#flights.ask<AcquireAnswer>(key, { verb: "acquire", request });
+    if (isUnheard && answer.state === "waiting") this.#wakeUps.waitsUnheard(key, owner);
+    return answer;
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {

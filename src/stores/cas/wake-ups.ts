@@ -9,8 +9,11 @@
 import type { Clock, GrantListener, GrantRef, LockRecord, Timer, Unsubscribe } from "../../core/index.ts";
 import type { CasDriver } from "./driver.ts";
 
-/** How long a request that waits is held back until its owner listens. Missing a grant costs no more than a heartbeat. */
-const READY_MS = 1_000;
+/**
+ * How long a request that waits is held back until its owner listens, which spares the look that follows where that takes longer. The lock
+ * may be free, and there may be nobody who ever hears anything, as behind a pooler.
+ */
+const READY_MS = 100;
 /** After a failure to listen, how long until the next attempt: so long at first, doubling up to so long. */
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
@@ -106,6 +109,16 @@ export class WakeUps {
     return this.#owners.get(name)?.ready;
   }
 
+  /** Whether a grant to this owner would go unheard as yet, though the driver is to call. */
+  isUnheard(name: string): boolean {
+    return this.#options.driver.listen !== undefined && this.#owners.get(name)?.listening === false;
+  }
+
+  /** A claim was asked for while its owner was not listening, and the answer is that it waits. */
+  waitsUnheard(key: string, ownerName: string): void {
+    if (this.#owners.get(ownerName)?.listening === true) this.#lookAt([key]);
+  }
+
   /** A claim waits, until then at least. Only those are kept in mind for whom somebody listens here. */
   waits(key: string, id: string, ownerName: string, untilMs: number): void {
     if (!this.#owners.has(ownerName)) return;
@@ -154,10 +167,7 @@ export class WakeUps {
 
   /** Looks again at once at the keys that somebody waits for here, if it may concern them. */
   lookAgain(mayConcern: (key: string) => boolean): void {
-    for (const key of this.#waiters.keys()) {
-      // An outage is told to whoever asks for something, and heartbeats bring the rest.
-      if (mayConcern(key)) this.#options.lookAgain(key).catch(() => {});
-    }
+    this.#lookAt([...this.#waiters.keys()].filter(mayConcern));
   }
 
   close(): void {
@@ -196,6 +206,15 @@ export class WakeUps {
     });
   }
 
+  /**
+   * Whoever begins to listen looks once at the keys that it waits for already:
+   *
+   * 1. P's claim is queued, and nobody listens for P yet.
+   * 2. Q gives the lock back, which grants it to P's claim. That is notified, and nobody hears it.
+   * 3. P listens. From here on it would not look again by itself, so it would learn of its lock at its next heartbeat.
+   *
+   * The answer to 1 may come after 3. Then the claim is not among those that wait yet, and its key is looked at when it is: `waitsUnheard`.
+   */
   #subscribe(owner: Owner): void {
     const { driver, clock } = this.#options;
     const onWake = (key: string, id: string, fence?: bigint) => {
@@ -211,6 +230,7 @@ export class WakeUps {
         if (owner.ended) end?.();
         else owner.end = end;
         owner.settle();
+        if (!owner.ended) this.#lookAt(this.#keysOf((name) => name === owner.name));
       },
       () => {
         owner.settle();
@@ -253,18 +273,23 @@ export class WakeUps {
     this.#purge();
     this.#pollMs = Math.min(2 * this.#pollMs, this.#options.maxPollMs);
     this.#isLooking = true;
+    const unheard = this.#keysOf((name) => this.#owners.get(name)?.listening === false);
     // An outage is told to whoever asks for something; a look that nobody asked for may fail.
-    await Promise.allSettled(this.#unheard().map((key) => this.#options.lookAgain(key)));
+    await Promise.allSettled(unheard.map((key) => this.#options.lookAgain(key)));
     this.#isLooking = false;
     this.#schedulePoll();
   }
 
-  /** The keys that somebody waits for whom the driver does not call. */
-  #unheard(): string[] {
+  /** An outage is told to whoever asks for something, and heartbeats bring the rest. */
+  #lookAt(keys: readonly string[]): void {
+    for (const key of keys) this.#options.lookAgain(key).catch(() => {});
+  }
+
+  /** The keys that one of these waits for. */
+  #keysOf(isMeant: (ownerName: string) => boolean): string[] {
     const keys: string[] = [];
     for (const [key, { byId }] of this.#waiters) {
-      if ([...byId.values()].some(({ ownerName }) => this.#owners.get(ownerName)?.listening === false))
-        keys.push(key);
+      if ([...byId.values()].some(({ ownerName }) => isMeant(ownerName))) keys.push(key);
     }
     return keys;
   }

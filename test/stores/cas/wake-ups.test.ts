@@ -1,7 +1,7 @@
 /** How grants get to those who wait: within the process, by a push of the driver, or by looking again. */
 import type { ClaimRef } from "holdfast";
 import { expect, test } from "vitest";
-import { attempt, createScene, type Process, wait } from "./scene.ts";
+import { attempt, createScene, type Process, type Scene, wait } from "./scene.ts";
 
 function listen(process: Process, owner: string): string[] {
   const told: string[] = [];
@@ -101,4 +101,84 @@ test("cas: while listening fails, the keys are looked at, and no longer when it 
   await a.store.release([attempt("k", "holder")]);
   await scene.clock.advance(0);
   expect(told).toEqual(["w"]);
+});
+
+/** A driver that listens when the test says so. Nobody looks at keys meanwhile. */
+function listeningLater(scene: Scene) {
+  let listen = () => {};
+  const listening = new Promise<void>((resolve) => {
+    listen = resolve;
+  });
+  const process = scene.process({
+    minPollMs: 60_000,
+    maxPollMs: 60_000,
+    wrap: (driver) => ({
+      ...driver,
+      async listen(owner, onWake) {
+        await listening;
+        return (await driver.listen?.(owner, onWake)) ?? (() => {});
+      },
+    }),
+  });
+  return { process, listen };
+}
+
+const forLong = { ttlMs: 60_000 };
+
+test("cas: whoever waits for a lock that is free is not held up by a driver that never listens", async () => {
+  const scene = createScene();
+  const { process } = listeningLater(scene);
+  listen(process, "me");
+  let state = "unanswered";
+  void process.store.acquire(wait("k", "w", { owner: "me" })).then((answer) => {
+    state = answer.state;
+  });
+  await scene.clock.advance(100);
+  expect(state).toBe("held");
+});
+
+test("cas: a claim that was granted before its owner listened is noticed when it does", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  const { process: b, listen: begin } = listeningLater(scene);
+  const told = listen(b, "them");
+  await a.store.acquire(attempt("k", "holder", forLong));
+  await scene.soon(b.store.acquire(wait("k", "w", { owner: "them", ...forLong })));
+  await a.store.release([attempt("k", "holder")]);
+  await scene.clock.advance(1_000);
+  expect(told).toEqual([]);
+  begin();
+  await scene.clock.advance(0);
+  expect(told).toEqual(["w"]);
+});
+
+test("cas: so is one that was granted and whose owner listened before the answer came that it waits", async () => {
+  const scene = createScene();
+  const a = scene.process();
+  const { process: b, listen: begin } = listeningLater(scene);
+  const told = listen(b, "them");
+  await a.store.acquire(attempt("k", "holder", forLong));
+  b.usual = { backMs: 200 };
+  const asked = b.store.acquire(wait("k", "w", { owner: "them", ...forLong }));
+  // It is held back until 100 ms, learns of the holder at 300 ms, and is in the queue from then on.
+  await scene.clock.advance(350);
+  await a.store.release([attempt("k", "holder")]);
+  begin();
+  await scene.clock.advance(50);
+  expect(told).toEqual([]);
+  expect(await scene.soon(asked)).toMatchObject({ state: "waiting" });
+  await scene.clock.advance(200);
+  expect(told).toEqual(["w"]);
+});
+
+test("cas: a claim that waits while its owner listens anew is looked at once, and then no more", async () => {
+  const scene = createScene();
+  const [a, b] = [scene.process(), scene.process()];
+  listen(b, "them");
+  await a.store.acquire(attempt("k", "holder", forLong));
+  await scene.soon(b.store.acquire(wait("k", "w", { owner: "them", ...forLong })));
+  const before = b.requests.length;
+  listen(b, "them");
+  await scene.clock.advance(30_000);
+  expect(b.requests.length - before).toBe(1);
 });
