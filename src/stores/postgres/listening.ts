@@ -3,7 +3,9 @@
  * and ended with the last. What was notified meanwhile is lost, which costs a waiter no more than the time to its next heartbeat.
  *
  * A pooler in transaction mode answers `listen`, and hands the session to somebody else. So each session is sent a sign through the
- * store's own client, and one that does not hear it is no session that listens: its clients look now and then instead.
+ * store's own client, and one that does not hear it is no session that listens. Whoever wanted to listen for the first time is told so, and
+ * looks now and then instead; for a while nobody else tries, as each attempt takes a session and a second. Those who have listened before
+ * wait for a session that hears, and are served at their heartbeats meanwhile.
  */
 import { randomUUID } from "node:crypto";
 import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
@@ -18,6 +20,9 @@ const CHECK_MS = 15_000;
 const ANSWER_MS = 10_000;
 /** How long a sign is waited for that the server has taken. */
 const SIGN_MS = 1_000;
+/** How long nobody new tries to listen after a sign was not heard: so long at first, doubling up to so long. */
+const FIRST_DEAF_MS = 1_000;
+const MAX_DEAF_MS = 60_000;
 /** How long until the next attempt to mend it: so long at first, doubling up to so long. */
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5_000;
@@ -50,6 +55,8 @@ export class Listening {
   #session: Session | undefined;
   #isWorking = false;
   #retryMs = FIRST_RETRY_MS;
+  #deafMs = FIRST_DEAF_MS;
+  #deafUntilMs = Number.NEGATIVE_INFINITY;
   #timer: Timer | undefined;
   #closed = false;
 
@@ -61,6 +68,7 @@ export class Listening {
 
   /** Resolves when notifications of this owner arrive, with what ends that. */
   async listen(owner: string, onWake: OnWake): Promise<() => void> {
+    if (this.#clock.monotonicMs() < this.#deafUntilMs) throw nothingHeard();
     const channel = channelOf(owner);
     const wanted = await new Promise<Wanted>((resolve, reject) => {
       const entry: Wanted = { onWake, known: false, resolve: () => resolve(entry), reject };
@@ -135,7 +143,10 @@ export class Listening {
     if (this.#session !== undefined) return this.#session;
     const opening = this.#open();
     // One that comes too late is of no use.
-    const listener = await this.#within(ANSWER_MS, opening, () => void opening.then(end, ignore));
+    const listener = await this.#within(ANSWER_MS, opening, () => {
+      opening.then(end, ignore);
+      return notAnswered();
+    });
     const session: Session = {
       listener,
       channels: new Set(),
@@ -186,8 +197,16 @@ export class Listening {
       session.onSign = resolve;
     });
     await this.#within(ANSWER_MS, this.#notify(channel, sign));
-    await this.#within(SIGN_MS, heard);
+    await this.#within(SIGN_MS, heard, () => this.#beDeaf());
     session.sign = undefined;
+    this.#deafMs = FIRST_DEAF_MS;
+    this.#deafUntilMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #beDeaf(): StoreUnavailableError {
+    this.#deafUntilMs = this.#clock.monotonicMs() + this.#deafMs;
+    this.#deafMs = Math.min(2 * this.#deafMs, MAX_DEAF_MS);
+    return nothingHeard();
   }
 
   #end(session: Session | undefined): void {
@@ -197,15 +216,22 @@ export class Listening {
     end(session.listener);
   }
 
-  #within<T>(ms: number, promise: Promise<T>, onTooLate = ignore): Promise<T> {
+  #within<T>(ms: number, promise: Promise<T>, onTooLate: () => Error = notAnswered): Promise<T> {
     return new Promise((resolve, reject) => {
-      const timer = this.#clock.setTimer(ms, () => {
-        onTooLate();
-        reject(new StoreUnavailableError(`PostgreSQL did not let us listen within ${ms} ms.`));
-      });
+      const timer = this.#clock.setTimer(ms, () => reject(onTooLate()));
       promise.then(resolve, reject).finally(() => timer.cancel());
     });
   }
+}
+
+function notAnswered(): StoreUnavailableError {
+  return new StoreUnavailableError(`PostgreSQL did not let us listen within ${ANSWER_MS} ms.`);
+}
+
+function nothingHeard(): StoreUnavailableError {
+  return new StoreUnavailableError(
+    "LISTEN was answered, but nothing is heard of what is notified: is there a pooler in transaction mode? Give listener a session past it, or pass listener: false.",
+  );
 }
 
 function listen(channel: string): string {

@@ -18,12 +18,15 @@ describe("postgres: who is listened for", () => {
   /** A server whose sessions hear what is notified, or nothing. */
   function listen({ isHeard = true } = {}) {
     const clock = new ManualClock();
+    const route = { isHeard };
     const sessions = { opened: 0, ended: 0, signs: 0 };
     let hear: Hear = () => {};
+    let lose = () => {};
     const session = {
       query: async () => {},
       on: (event: string, heard: unknown) => {
-        if (event === "notification" && isHeard) hear = heard as Hear;
+        if (event === "notification") hear = heard as Hear;
+        if (event === "end") lose = heard as () => void;
       },
       end: () => {
         sessions.ended++;
@@ -35,21 +38,81 @@ describe("postgres: who is listened for", () => {
     };
     const notify = async (channel: string, payload: string) => {
       sessions.signs++;
-      hear({ channel, payload });
+      if (route.isHeard) hear({ channel, payload });
     };
-    return { clock, sessions, listening: new Listening(open, notify, clock) };
+    const listening = new Listening(open, notify, clock);
+    /** Whether somebody new is listened for, after so long. */
+    const isListened = async (owner: string, ms: number) => {
+      let state = "waits";
+      const asked = listening.listen(owner, () => {});
+      asked.then(
+        () => {
+          state = "listens";
+        },
+        () => {
+          state = "refused";
+        },
+      );
+      await clock.advance(ms);
+      return state;
+    };
+    return { clock, route, sessions, listening, isListened, lose: () => lose() };
   }
 
   test("a session that hears nothing is given up, and whoever wanted to listen is told", async () => {
     const { clock, sessions, listening } = listen({ isHeard: false });
     const failed = expect(listening.listen("a", () => {})).rejects.toMatchObject({
       code: "STORE_UNAVAILABLE",
+      message: expect.stringContaining("LISTEN was answered, but nothing is heard"),
     });
     await clock.advance(1_000);
     await failed;
     await clock.advance(60_000);
     // Whoever wants to listen asks again by itself.
     expect(sessions).toEqual({ opened: 1, ended: 1, signs: 1 });
+    listening.close();
+  });
+
+  test("where nothing is heard, others who come are refused at once, and ever more seldom one may try", async () => {
+    const { clock, sessions, listening, isListened } = listen({ isHeard: false });
+    const opened: number[] = [];
+    expect(await isListened("first", 1_000)).toBe("refused");
+    // A thousand clients that ask again and again, each of whom would have taken a session.
+    for (let second = 0; second < 200; second++) {
+      const before = sessions.opened;
+      for (let client = 0; client < 5; client++) void isListened(`${client} of ${second}`, 0);
+      await clock.advance(1_000);
+      if (sessions.opened > before) opened.push(second);
+    }
+    // After 1, 2, 4, 8, 16, 32, and from then on 60 seconds, and the second that each attempt takes.
+    expect(opened).toEqual([1, 4, 9, 18, 35, 68, 129, 190]);
+    expect(sessions.ended).toBe(sessions.opened);
+    listening.close();
+  });
+
+  test("once a sign is heard again, everybody is listened for at once", async () => {
+    const { route, listening, isListened } = listen({ isHeard: false });
+    for (let round = 0; round < 3; round++) await isListened("deaf", 9_000);
+    route.isHeard = true;
+    expect(await isListened("a", 0)).toBe("listens");
+    expect(await isListened("b", 0)).toBe("listens");
+    listening.close();
+  });
+
+  test("those who have listened before get another session however long nothing was heard", async () => {
+    const { clock, route, sessions, listening, isListened, lose } = listen();
+    expect(await isListened("old", 0)).toBe("listens");
+    route.isHeard = false;
+    lose();
+    await clock.advance(60_000);
+    // A second for each attempt, and between them 50 ms, 100 ms and so on up to 5 s.
+    expect(sessions.opened).toBeGreaterThan(10);
+    expect(await isListened("new", 0)).toBe("refused");
+    route.isHeard = true;
+    const before = sessions.opened;
+    await clock.advance(6_000);
+    expect(sessions.opened).toBe(before + 1);
+    expect(await isListened("new", 0)).toBe("listens");
     listening.close();
   });
 
