@@ -12,8 +12,15 @@ import type { Clock, Timer } from "../../core/index.ts";
 
 /** Records in one sweep, so that none holds up others for long. */
 const SWEPT_AT_ONCE = 1_000;
+/**
+ * From so many on, there may be more. A driver removes fewer than it has found where some were used again meanwhile, or where other
+ * processes sweep the same ones at the same time and each gets its part.
+ */
+const MORE_FROM = SWEPT_AT_ONCE / 10;
 /** By how much a record may have to be kept for longer, because the server's time is not known exactly. */
 const SLACK_MS = 1_000;
+/** By which part of the pause before a sweep chance prolongs it, or processes that start together would all sweep at once for ever. */
+const SPREAD = 0.5;
 /** The longest rest between two sweeps. What seems to have taken longer was a machine that slept. */
 const MAX_REST_MS = 1_000;
 
@@ -29,7 +36,7 @@ export class Sweeper {
   #oldFromMs = Number.NEGATIVE_INFINITY;
   #closed = false;
 
-  /** Sweeps so long after something was written, and again until that is gone. */
+  /** Sweeps so long after something was written, or up to half as long again, and then again until that is gone. */
   constructor(
     sweepSome: ((limit: number) => Promise<number>) | undefined,
     clock: Clock,
@@ -58,7 +65,7 @@ export class Sweeper {
 
   #schedule(): void {
     if (this.#closed || this.#timer !== undefined) return;
-    this.#timer = this.#clock.setTimer(this.#afterMs, () => {
+    this.#timer = this.#clock.setTimer(this.#afterMs * (1 + SPREAD * this.#random()), () => {
       this.#timer = undefined;
       void this.#sweep();
     });
@@ -71,7 +78,7 @@ export class Sweeper {
     const startMs = this.#clock.monotonicMs();
     let removed: number | undefined;
     do removed = await this.#askAndRest();
-    while (removed === SWEPT_AT_ONCE && !this.#closed);
+    while (mayBeMore(removed) && !this.#closed);
     this.#isSweeping = false;
     // What has to be kept for longer was too young for this sweep.
     if (removed === undefined || this.#oldFromMs > startMs) this.#schedule();
@@ -81,7 +88,7 @@ export class Sweeper {
   async #askAndRest(): Promise<number | undefined> {
     const startMs = this.#clock.monotonicMs();
     const removed = await this.#ask();
-    if (removed !== SWEPT_AT_ONCE) return removed;
+    if (!mayBeMore(removed)) return removed;
     const tookMs = Math.min(this.#clock.monotonicMs() - startMs, MAX_REST_MS);
     await new Promise<void>((resolve) => {
       this.#clock.setTimer(tookMs, resolve);
@@ -97,4 +104,8 @@ export class Sweeper {
       return undefined;
     }
   }
+}
+
+function mayBeMore(removed: number | undefined): boolean {
+  return removed !== undefined && removed >= MORE_FROM;
 }

@@ -35,9 +35,9 @@ test("cas: a record is removed some time after its last claim, in the background
   const later = attempt("other", "x");
   await a.store.acquire(later);
   await a.store.release([later]);
-  await scene.clock.advance(1_500);
+  await scene.clock.advance(3_000);
   expect([...scene.database.rows.keys()]).toEqual(["other"]);
-  await scene.clock.advance(6_000);
+  await scene.clock.advance(8_000);
   expect(scene.database.rows.size).toBe(0);
   expect(fenceOf(await a.store.acquire(attempt("k", "b")))).toBeGreaterThan(fence);
 });
