@@ -61,11 +61,14 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     const listening = new Promise<void>((resolve) => {
       listen = resolve;
     });
+    const subscribers: Redis[] = [];
     const late: IoRedisClient = Object.assign(client.duplicate(), {
       duplicate(options: object) {
         const subscriber = client.duplicate(options);
-        const subscribe = (channel: string) => subscriber.subscribe(channel);
-        return Object.assign(Object.create(subscriber) as Redis, {
+        subscribers.push(subscriber);
+        const subscribe = subscriber.subscribe.bind(subscriber) as (channel: string) => Promise<unknown>;
+        // The very client that the store will disconnect: one in front of it would be told so, and it would connect anew for ever.
+        return Object.assign(subscriber, {
           subscribe: (channel: string) =>
             channel.endsWith("first") ? listening.then(() => subscribe(channel)) : subscribe(channel),
         });
@@ -75,6 +78,7 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
     onTestFinished(async () => {
       await store.close();
       late.disconnect();
+      await until("nobody listens any more", async () => subscribers.every(({ status }) => status === "end"));
     });
     return { store, listen };
   }
