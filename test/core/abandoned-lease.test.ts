@@ -41,6 +41,8 @@ describe("an abandoned lease", () => {
   });
 
   test("is told to the process by name while there are few, and to listeners in any case", async () => {
+    // What others have dropped in this process is told before.
+    await forget();
     const told = collectProcessWarnings();
     const events: unknown[] = [];
     onTestFinished(observe({ warning: ({ code, key }) => events.push(`${code} ${key}`) }));

@@ -1,14 +1,14 @@
 /** Whatever a listener does, the locks that it is told of go on as they would without it. */
-import { type EventHandlers, type EventKind, observe } from "holdfast";
+import type { EventHandlers, EventKind } from "holdfast";
 import { settled } from "holdfast/testing";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Scene, TTL_MS } from "./scene.ts";
+import { observeScenes, Scene, TTL_MS } from "./scene.ts";
 import { collectUncaught } from "./uncaught.ts";
 
 const uncaught = collectUncaught();
 
 function listen(handlers: EventHandlers): void {
-  onTestFinished(observe(handlers));
+  onTestFinished(observeScenes(handlers));
 }
 
 describe("a listener that throws", () => {

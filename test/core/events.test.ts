@@ -11,7 +11,7 @@ import {
 } from "holdfast";
 import { settled } from "holdfast/testing";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { Scene, TTL_MS } from "./scene.ts";
+import { observeScenes, Scene, TTL_MS } from "./scene.ts";
 
 const kinds: readonly EventKind[] = [
   "acquire",
@@ -42,7 +42,7 @@ let stop = () => {};
 beforeEach(() => {
   heard = [];
   const handlers = kinds.map((kind) => [kind, (event: object) => heard.push({ kind, ...event } as Heard)]);
-  stop = observe(Object.fromEntries(handlers) as EventHandlers);
+  stop = observeScenes(Object.fromEntries(handlers) as EventHandlers);
 });
 
 afterEach(() => stop());
@@ -56,6 +56,14 @@ function last<Kind extends EventKind>(kind: Kind): HoldfastEvents[Kind] {
   expect(event, `${kind} among ${heardKinds().join(", ")}`).toBeDefined();
   return event as unknown as HoldfastEvents[Kind];
 }
+
+test("events of other clients than this test's are not heard in it", async () => {
+  const locks = createLocks(memoryStore());
+  await (await locks.mutex("k").acquire()).release();
+  await locks.forceRelease("k", "id");
+  await locks.close();
+  expect(heardKinds()).toEqual([]);
+});
 
 describe("events: asking", () => {
   test("a grant tells the fence and how long was waited", async () => {
@@ -115,7 +123,7 @@ describe("events: asking", () => {
     stop();
     const waited: number[] = [];
     // Nothing else, so that nothing was told of the claim before.
-    stop = observe({ granted: ({ waitedMs }) => waited.push(waitedMs) });
+    stop = observeScenes({ granted: ({ waitedMs }) => waited.push(waitedMs) });
     scene.begin(scene.locks.mutex("k").acquire());
     await scene.clock.advance(500);
     expect(waited).toEqual([20 + 40]);
@@ -127,7 +135,7 @@ describe("events: asking", () => {
     const lease = await scene.locks.mutex("k").acquire();
     await scene.clock.advance(100);
     const late: object[] = [];
-    stop = observe({ released: (event) => late.push(event) });
+    stop = observeScenes({ released: (event) => late.push(event) });
     await lease.release();
     expect(late).toMatchObject([{ heldMs: 100, wasHeld: true, claim: { key: "k", askedMs: 1_000 } }]);
   });

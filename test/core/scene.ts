@@ -1,12 +1,18 @@
 import {
   createLocks,
+  type EventHandlers,
+  type EventKind,
+  type HoldfastEvents,
   type HoldfastWarning,
   type KeyStatus,
   type Locks,
   type LocksOptions,
   memoryStore,
+  observe,
+  type Unsubscribe,
 } from "holdfast";
 import { type FaultPlan, faultyStore, ManualClock, type StoreCall } from "holdfast/testing";
+import { expect } from "vitest";
 
 /** The ttl of most leases in these tests: a heartbeat every 1,000 ms, repeated after 500 ms without an answer. */
 export const TTL_MS = 3_000;
@@ -21,6 +27,25 @@ export interface Outcome<T> {
   error?: unknown;
   /** When it settled, in milliseconds since the scene began. */
   atMs?: number;
+}
+
+/** Which test the clients of scenes belong to. */
+const testOf = new Map<string, string | undefined>();
+
+/**
+ * Hears the clients of this test's scenes, and nobody else. Leases that earlier tests have dropped, also those of other files in the same
+ * process, are told as lost whenever the garbage is collected.
+ */
+export function observeScenes(handlers: EventHandlers): Unsubscribe {
+  const ours = Object.entries(handlers).map(([kind, handle]) => [
+    kind,
+    (event: HoldfastEvents[EventKind]) => {
+      const { owner } = "claim" in event ? event.claim : event;
+      if (testOf.has(owner) && testOf.get(owner) === expect.getState().currentTestName)
+        handle(event as never);
+    },
+  ]);
+  return observe(Object.fromEntries(ours) as EventHandlers);
 }
 
 /** A client in time that the test owns, over a memory store that the test can cut it off from. */
@@ -39,12 +64,14 @@ export class Scene {
 
   constructor(options: LocksOptions = {}) {
     const store = faultyStore(this.backend, (call) => this.#plan(call), { clock: this.clock });
-    this.locks = createLocks(store, {
-      clock: this.clock,
-      closeStore: false,
-      onWarning: (warning) => this.warnings.push(warning),
-      ...options,
-    });
+    this.locks = this.#ours(
+      createLocks(store, {
+        clock: this.clock,
+        closeStore: false,
+        onWarning: (warning) => this.warnings.push(warning),
+        ...options,
+      }),
+    );
   }
 
   /** Milliseconds since the scene began. */
@@ -54,7 +81,7 @@ export class Scene {
 
   /** Another client over the same store, with a connection of its own that never fails. */
   rival(options: LocksOptions = {}): Locks {
-    return createLocks(this.backend, { clock: this.clock, closeStore: false, ...options });
+    return this.#ours(createLocks(this.backend, { clock: this.clock, closeStore: false, ...options }));
   }
 
   /** Refers to a lease for as long as the scene lasts: one that nothing refers to is given up when garbage is collected. */
@@ -96,6 +123,11 @@ export class Scene {
 
   reconnect(): void {
     this.faults = () => undefined;
+  }
+
+  #ours(locks: Locks): Locks {
+    testOf.set(locks.owner, expect.getState().currentTestName);
+    return locks;
   }
 
   #plan(call: StoreCall) {
