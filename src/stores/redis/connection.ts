@@ -10,6 +10,7 @@ import {
   lossesOfNodeRedis,
   NodeRedisHistory,
 } from "./client-history.ts";
+import { messagesOf } from "./cluster-messages.ts";
 import {
   ownConnection,
   type Subscription,
@@ -24,7 +25,6 @@ export interface IoRedisClient {
   subscribe(...channels: string[]): Promise<unknown>;
   unsubscribe(...channels: string[]): Promise<unknown>;
   on(event: string, listener: (...args: unknown[]) => void): unknown;
-  off(event: string, listener: (...args: unknown[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
   /** "subscriber" where it takes no other commands. A cluster has none, and needs none. */
@@ -95,7 +95,7 @@ function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
   const has = (...names: readonly string[]) =>
     names.every((name) => typeof (client as Record<string, unknown>)[name] === "function");
   if (!has("on", "subscribe", "unsubscribe")) return undefined;
-  if (has("call", "duplicate", "off", "disconnect")) return "ioredis";
+  if (has("call", "duplicate", "disconnect")) return "ioredis";
   return has("sendCommand", "connect", "destroy") ? "node-redis" : undefined;
 }
 
@@ -146,14 +146,11 @@ function overIoRedis(client: IoRedisClient): Connection {
 
 /** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
 function sharedIoRedis(client: IoRedisClient, channel: string, events: SubscriptionEvents): Subscription {
-  const onMessage = (from: unknown, message: unknown) => {
-    if (from === channel) events.onMessage(String(message));
-  };
-  client.on("message", onMessage);
+  const leave = messagesOf(client).listen(channel, (message) => events.onMessage(message));
   return sharedConnection(
     () => client.subscribe(channel),
     () => {
-      client.off("message", onMessage);
+      leave();
       return client.unsubscribe(channel);
     },
     events,

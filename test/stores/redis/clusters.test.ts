@@ -75,6 +75,30 @@ describe.skipIf(!canRunRedis())("redis: a cluster", { timeout: 60_000 }, () => {
     expect(told.length).toBe(before);
   });
 
+  test.each(clients)("%s: many owners hear their grants, and Node warns of no leak", async (_, connect) => {
+    const warnings: Error[] = [];
+    const listener = (warning: Error) => warnings.push(warning);
+    process.on("warning", listener);
+    onTestFinished(() => void process.off("warning", listener));
+    const store = await open(connect, { keyPrefix: "many" });
+    const told = new Map<string, string[]>();
+    const owners = Array.from({ length: 20 }, (_, nth) => `owner-${nth}`);
+    for (const owner of owners) {
+      told.set(owner, []);
+      store.onGrant(owner, (refs) => told.get(owner)?.push(...refs.map(({ id }) => id)));
+    }
+    const publisher = new Redis(cluster.masters[0]!.port, "127.0.0.1");
+    onTestFinished(() => publisher.disconnect());
+    for (const owner of owners) {
+      await until(`${owner} listens`, async () => {
+        await publisher.publish(`many:wake:${owner}`, `["key","of ${owner}","1"]`);
+        return told.get(owner)!.length > 0;
+      });
+    }
+    for (const owner of owners) expect(new Set(told.get(owner))).toEqual(new Set([`of ${owner}`]));
+    expect(warnings.map(({ name }) => name)).toEqual([]);
+  });
+
   test.each(clients)(
     "%s: another number of partitions than that of others is told",
     async (name, connect) => {
