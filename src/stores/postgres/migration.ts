@@ -78,8 +78,7 @@ function createTable({ table }: TableNames): string {
 
 /** Somebody else's table of that name fails here, with the server's own error for a column that is not there, and nothing is made for it. */
 function checkColumns({ table }: TableNames): string {
-  return `do $holdfast$
-begin
+  return `do ${dollarQuoted(`begin
   if (
     select count(*) from pg_attribute
     where attrelid = ${literal(table)}::regclass and not attisdropped
@@ -87,8 +86,14 @@ begin
   ) <> 5 then
     raise exception 'the table is not one of Holdfast' using errcode = 'undefined_column';
   end if;
-end
-$holdfast$`;
+end`)}`;
+}
+
+/** Between marks that are not in it: the name of a table may have any characters. */
+function dollarQuoted(text: string): string {
+  let mark = "$holdfast$";
+  for (let nth = 1; text.includes(mark); nth++) mark = `$holdfast_${nth}$`;
+  return `${mark}\n${text}\n${mark}`;
 }
 
 /** Backslashes mean themselves in it, however the session reads those of a plain literal. */
@@ -145,8 +150,7 @@ function createSwap({ table, swap }: TableNames): string {
 ) returns text language plpgsql
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 set random_page_cost = 0 set cpu_index_tuple_cost = 0 set cpu_operator_cost = 0
-as $holdfast$
-declare
+as ${dollarQuoted(`declare
   now_ms float8 := extract(epoch from clock_timestamp()) * 1000;
   swap_version uuid := new_version;
   change record;
@@ -229,8 +233,7 @@ begin
     return '{"now_ms":' || now_ms || '}';
   end if;
   return json_build_object('now_ms', now_ms, 'conflicts', array_to_json(lost_records));
-end
-$holdfast$`;
+end`)}`;
 }
 
 function updates(table: string, rows: string, keep: string, expected: string): string {
@@ -263,11 +266,9 @@ function keepUntilMs(keep: string): string {
 
 /** From PostgreSQL 14 on, a plan may remember rows that it comes back to. This one never does, and remembering takes a tenth of its time. */
 function tuneSwap({ swapSignature }: TableNames): string {
-  return `do $holdfast$
-begin
+  return `do ${dollarQuoted(`begin
   if current_setting('server_version_num')::int >= 140000 then
     alter function ${swapSignature} set enable_memoize = off;
   end if;
-end
-$holdfast$`;
+end`)}`;
 }

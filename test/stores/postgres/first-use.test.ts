@@ -99,7 +99,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     expect(() => postgresMigration({ tabel: "locks" } as never)).toThrow(/^tabel is not an option/);
   });
 
-  test.each(['"; drop table "x', "ünï cödé", "Upper", "odd schema.select"])(
+  test.each(['"; drop table "x', "ünï cödé", "Upper", "odd schema.select", "$holdfast$.a $holdfast_1$"])(
     "%s is only a name",
     async (table) => {
       const [schema, name] = table.includes(".") ? table.split(".") : [undefined, table];
