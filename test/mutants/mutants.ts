@@ -972,6 +972,24 @@ export const mutants: readonly Mutant[] = [
     replace: "if (doubted !== undefined && BigInt(revision) <= 0n) {",
   },
   {
+    name: "etcd: what was known before a restore is compared with what was written after it",
+    file: swapRequest,
+    find: "return expected !== undefined && historyOf(expected) !== this.#context.history;",
+    replace: "return false;",
+  },
+  {
+    name: "etcd: a look at a holder that fails is contention",
+    file: swapRequest,
+    find: "if (failure === undefined || keepers?.isAsked !== true) return false;",
+    replace: "if (failure !== null) return false;",
+  },
+  {
+    name: "etcd: a try that clears away one of the dead is refused for another",
+    file: "src/stores/cas/operation.ts",
+    find: "kept.isGuessing ? operations.filter(isGuessedRefusal) : none",
+    replace: "none",
+  },
+  {
     name: "cas: claims that nobody gives back leave their records",
     file: "src/stores/cas/flights.ts",
     find: 'if (result?.state === "swapped")\n        keepUntilMs',

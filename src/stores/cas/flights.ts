@@ -324,7 +324,11 @@ export class Flights {
     lane.known = new Known(version, text, record);
     const { keeping } = this.#options.combine;
     keeping?.confirm(lane.key, record);
-    for (const operation of combined.isUnfinished ? [] : operations) {
+    for (const operation of operations) {
+      if (combined.left.includes(operation)) {
+        operation.wasLeft = operation.answer !== undefined;
+        continue;
+      }
       const { answer, keeper, error } = operation;
       if (error !== undefined) {
         operation.reject(error);
@@ -336,8 +340,8 @@ export class Flights {
       operation.resolve(proven);
     }
     this.#options.onRecord(lane.key, record);
-    if (combined.isUnfinished)
-      this.#tryAgain(lane, operations, sentMs, "claims of the dead are cleared away");
+    if (combined.left.length > 0)
+      this.#tryAgain(lane, combined.left, sentMs, "claims of the dead are cleared away");
   }
 
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */

@@ -113,6 +113,7 @@ export class KeptChange {
   #fresh = false;
   #moved = false;
   #isFull = false;
+  #isGuessing = false;
 
   constructor(key: string, record: LockRecord, nowMs: number, keepers: Keepers, claims: OwnClaims) {
     this.key = key;
@@ -136,6 +137,11 @@ export class KeptChange {
    */
   get isFull(): boolean {
     return this.#isFull;
+  }
+
+  /** Whether more keepers are taken to be alive than are compared. Known once it is said what the change takes for granted. */
+  get isGuessing(): boolean {
+    return this.#isGuessing;
   }
 
   /** Hangs the claim that an operation was about on a keeper of this process, and tells which, if it is still there. */
@@ -172,6 +178,7 @@ export class KeptChange {
       // What is known to have ended would make the same change fail for ever. It is dropped by the next one.
       if (keeper === "" || this.#keepers.isOwn(keeper) || this.#keepers.hasEnded(keeper)) continue;
       if (alive.size < most) alive.add(keeper);
+      else if (!alive.has(keeper)) this.#isGuessing = true;
     }
     const moved = this.#moved;
     const fresh = this.#fresh || moved;

@@ -51,6 +51,8 @@ export class Operation {
   keeper: string | undefined = undefined;
   /** The record has no room for it. */
   error: HoldfastError | undefined = undefined;
+  /** Whether a refusal was once left to be decided again. */
+  wasLeft = false;
 
   constructor(asked: Asked, resolve: (answer: Answer) => void, reject: (error: HoldfastError) => void) {
     this.asked = asked;
@@ -65,14 +67,14 @@ export class Combined {
   /** What the key is afterwards, but for its version. */
   readonly record: LockRecord;
   readonly text: string | undefined;
-  /** Whether the operations are yet to be applied: there was more to be cleared away than one change can. */
-  readonly isUnfinished: boolean;
+  /** Those of the operations that are decided again after this: there is more to be cleared away, or to be looked at, than one change can. */
+  readonly left: readonly Operation[];
 
-  constructor(change: Change, record: LockRecord, text: string | undefined, isUnfinished: boolean) {
+  constructor(change: Change, record: LockRecord, text: string | undefined, left: readonly Operation[]) {
     this.change = change;
     this.record = record;
     this.text = text;
-    this.isUnfinished = isUnfinished;
+    this.left = left;
   }
 }
 
@@ -191,6 +193,7 @@ function applyAll(
   if (isUnfinished) {
     settle(record, turn);
     wakes = turn.granted.wake(undefined, wakes, options.isLocal);
+    for (const operation of operations) operation.answer = undefined;
   }
   for (const operation of isUnfinished ? [] : operations) {
     const { asked } = operation;
@@ -215,10 +218,20 @@ function applyAll(
   const change = new NewChange(key, known, text, idle, keepUntilMs, dropped, wakes);
   // Whatever was granted has raised the fence.
   if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;
-  if (kept === undefined) return new Combined(change, record, text, isUnfinished);
+  if (kept === undefined) return new Combined(change, record, text, none);
   const isAsked = operations.some(({ asked }) => asked.verb === "acquire");
   const keepers = kept.assumed({ isWriting: change.text !== undefined, isAsked });
-  return new Combined({ ...change, keepers }, record, text, isUnfinished);
+  const left = isUnfinished ? operations : kept.isGuessing ? operations.filter(isGuessedRefusal) : none;
+  return new Combined({ ...change, keepers }, record, text, left);
+}
+
+/**
+ * (1) Of fourteen holders one has died, which a try notices, and another one, which nobody has. (2) The try drops the claim of the first, and
+ * as it writes, only eight of the others are compared. (3) It would be refused for the dead. So it is decided once more, by itself where
+ * possible: what writes nothing can look at all of them.
+ */
+function isGuessedRefusal({ asked, answer, wasLeft }: Operation): boolean {
+  return !wasLeft && asked.verb === "acquire" && (answer as AcquireAnswer | undefined)?.state === "refused";
 }
 
 /** What a request adds to the text, or a little more. Asking again may say more of a claim than was said before. */
@@ -266,7 +279,7 @@ function toldByAnswer(asked: Asked, answer: Answer): string | undefined {
 }
 
 /** Lists that are shared by all changes which have nothing to list. */
-const none: readonly string[] = [];
+const none: readonly never[] = [];
 const nobody: Wake[] = [];
 
 function expiredClaims({ held, waiting }: LockRecord, expiredMs: number): readonly string[] {

@@ -28,6 +28,7 @@ export class Connection {
   #revision = 0n;
   /** The same since revisions have last gone back. */
   #newest = 0n;
+  #history = 0;
   #onSetBack: () => void = () => {};
   #onHeard: HeardListener = () => {};
   #greeting: Promise<void> | undefined;
@@ -47,6 +48,11 @@ export class Connection {
 
   get revision(): bigint {
     return this.#revision;
+  }
+
+  /** How often revisions have gone back. What was learnt in an earlier history may say something else in this one. */
+  get history(): number {
+    return this.#history;
   }
 
   onHeard(listener: HeardListener): void {
@@ -82,6 +88,7 @@ export class Connection {
    */
   #setBack(told: bigint): void {
     this.#newest = told;
+    this.#history++;
     this.#onSetBack();
   }
 
@@ -121,6 +128,8 @@ export class Connection {
     const isResting = isOfClass(error, "BrokenCircuitError");
     if (isResting && this.#learner !== undefined) return this.#learner;
     if (isResting && this.#lastOutage !== undefined) return restingError(this.#lastOutage);
+    // Another member may be what fails now. What is said of the learner is found anew.
+    if (!isResting) this.#learner = undefined;
     const mapped = mapError(error);
     if (!isResting && mapped.code === "STORE_UNAVAILABLE" && error instanceof Error) this.#lastOutage = error;
     return mapped;

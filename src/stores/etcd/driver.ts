@@ -21,6 +21,7 @@ import { Leases } from "./leases.ts";
 import { RECORD_BYTES, readRecords } from "./record-reads.ts";
 import { getKey } from "./requests.ts";
 import {
+  type FurtherLook,
   INNER_OPERATIONS,
   jointRequest,
   LOOKED_AT,
@@ -29,6 +30,7 @@ import {
   SwapRequest,
   storedRecord,
   untimely,
+  versionOf,
 } from "./swap-request.ts";
 import { Sweeping } from "./sweeping.ts";
 import { WakeLease } from "./wake-lease.ts";
@@ -74,8 +76,8 @@ export class EtcdDriver implements CasDriver {
   constructor(options: EtcdDriverOptions) {
     const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock, random } = options;
     const changes = maxTxnOps - INNER_OPERATIONS - LOOKED_AT;
-    // etcd takes requests of up to 1.5 MiB, and a batch may have one record more than it should.
-    this.limits = { changes, batchBytes: RECORD_BYTES, recordBytes: RECORD_BYTES };
+    // etcd takes requests of up to 1.5 MiB. A batch may have one record more than it should, and is counted in characters, of up to three bytes.
+    this.limits = { changes, batchBytes: Math.floor(RECORD_BYTES / 3), recordBytes: RECORD_BYTES };
     this.#clock = clock;
     this.#maxTxnOps = maxTxnOps;
     this.#patienceMs = 0.9 * flightMs;
@@ -92,11 +94,12 @@ export class EtcdDriver implements CasDriver {
     await this.#connection.greet();
     // At least one look, or nobody would have asked a majority.
     if (keys.length === 0) await this.#connection.txn({ success: [getKey(this.#keys.swept)] });
+    const { history } = this.#connection;
     const found = await readRecords(
       this.#connection,
       keys.map((key) => this.#keys.record(key)),
     );
-    return { records: found.map(storedRecord), nowMs: this.#nowMs() };
+    return { records: found.map((kv) => storedRecord(history, kv)), nowMs: this.#nowMs() };
   }
 
   async swap(batch: SwapBatch): Promise<SwapReply> {
@@ -115,7 +118,9 @@ export class EtcdDriver implements CasDriver {
     if (changes.some(({ text }) => text !== undefined)) await this.#connection.checkWriting();
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
-    const context = { keys: this.#keys, leases, revision: this.keepers.revisionOf(stamp), wakeLease };
+    const { history } = this.#connection;
+    const revision = this.keepers.revisionOf(stamp);
+    const context = { keys: this.#keys, leases, revision, history, wakeLease };
     const joint = await this.#swapJointly(changes, context, decidedMs);
     const results = joint ?? (await this.#swapApart(changes, context, decidedMs));
     if (
@@ -163,8 +168,11 @@ export class EtcdDriver implements CasDriver {
     const request = jointRequest(changes, context, this.#maxTxnOps);
     if (request === undefined) return undefined;
     const response = await this.#send(request, context.leases, decidedMs);
-    if (response?.succeeded === true) {
-      const swapped: ChangeResult = { state: "swapped", version: response.header.revision };
+    if (response?.responses[0]?.response_txn.succeeded === true) {
+      const swapped: ChangeResult = {
+        state: "swapped",
+        version: versionOf(context.history, response.header.revision),
+      };
       return changes.map(() => swapped);
     }
     this.#apartUntilMs = this.#clock.monotonicMs() + APART_MS;
@@ -180,20 +188,21 @@ export class EtcdDriver implements CasDriver {
     const response = await this.#send(swap.request, context.leases, decidedMs);
     if (response === undefined) return untimely(changes);
     if (response.succeeded) this.keepers.checkAside(swap.laterLooks);
-    const gone = response.succeeded ? await this.#endedOf(swap.furtherLooks, decidedMs) : [];
-    const { results, ended, doubted }: SwapOutcome = swap.outcome(response, gone);
+    const further = response.succeeded ? await this.#lookFurther(swap.furtherLooks, decidedMs) : {};
+    const { results, ended, doubted }: SwapOutcome = swap.outcome(response, further);
     for (const name of ended) this.keepers.end(name);
     this.keepers.doubtEnds(doubted);
     return results;
   }
 
-  /**
-   * Those leases of others that have ended. A lease that lives now lived when the changes were compared. Where nothing can be learnt, they
-   * are taken to live, and looked at again with the next heartbeat.
-   */
-  async #endedOf(names: readonly string[], decidedMs: number): Promise<readonly string[]> {
-    await this.keepers.check(names, this.#leftMs(decidedMs)).catch(() => {});
-    return names.filter((name) => this.keepers.hasEnded(name));
+  /** A lease of others that lives now lived when the changes were compared. */
+  async #lookFurther(names: readonly string[], decidedMs: number): Promise<FurtherLook> {
+    try {
+      await this.keepers.check(names, this.#leftMs(decidedMs));
+    } catch (error) {
+      return { failure: error };
+    }
+    return { ended: names.filter((name) => this.keepers.hasEnded(name)) };
   }
 
   /**

@@ -16,7 +16,7 @@ import { type HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 import type { EtcdKeepAlive } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { isOfClass } from "./errors.ts";
-import { exists, getKey, isAbsent, put } from "./requests.ts";
+import { exists, getKey, isAbsent, nested, put } from "./requests.ts";
 
 /** A sign of life that etcd has answered, and no majority has confirmed yet. */
 interface Sign {
@@ -270,12 +270,17 @@ export class Lease {
     while (this.#doubted !== undefined && !this.#hasEnded);
   }
 
+  /**
+   * The write is a transaction within the transaction, which etcd takes also where its space is used up, as it does changes. (1) The answer
+   * to a change is lost there. (2) Every later request waits for this write, heartbeats as well. (3) It is refused, and all leases of the process are lost.
+   */
   async #writeEpoch(): Promise<void> {
     const doubted = this.#doubted;
+    const write = nested({ compare: [], success: [put(this.key, "", this.#id)], failure: [] });
     const response = await this.#guarded(() =>
       this.#connection.txn({
         compare: [exists(this.key)],
-        success: [put(this.key, "", this.#id)],
+        success: [write],
         failure: [getKey(this.key)],
       }),
     );

@@ -42,6 +42,8 @@ export interface SwapContext {
   readonly leases: readonly Lease[];
   /** The revision that fences were made from. */
   readonly revision: bigint;
+  /** Which of the histories of the cluster this is, as the connection counts them. */
+  readonly history: number;
   /** What wake-ups hang on, where there are any. */
   readonly wakeLease: string | undefined;
 }
@@ -53,6 +55,13 @@ export interface SwapOutcome {
   readonly ended: readonly string[];
   /** Leases that may not have ended, although they were taken to. */
   readonly doubted: readonly string[];
+}
+
+/** What became of the look at those leases that there was no room for. */
+export interface FurtherLook {
+  readonly ended?: readonly string[];
+  /** Nothing, for this reason. */
+  readonly failure?: unknown;
 }
 
 export class SwapRequest {
@@ -93,6 +102,7 @@ export class SwapRequest {
     const { keys } = this.#context;
     const { key, text, keepers } = change;
     const record = keys.record(key);
+    if (this.#isOutdated(change)) return get(record);
     const expected = expectedRevision(change);
     if (text === undefined) return expected === undefined ? get(record) : getIfWrittenAfter(record, expected);
     const compare = [hasRevision(record, expected)];
@@ -103,6 +113,15 @@ export class SwapRequest {
     }
     for (const name of keepers?.ended ?? []) compare.push(isAbsent(keys.keeper(name)));
     return nested({ compare, success: [put(record, text), ...this.#wakes(change)], failure });
+  }
+
+  /**
+   * (1) The process knows a record by a revision, and the cluster is restored from a backup that is older. (2) The process notices, and others write until
+   * the cluster has that revision again: with the record of somebody who holds the lock. (3) The process would find the revision that it
+   * expects, and write over it. So what is known from before is asked for anew.
+   */
+  #isOutdated({ expected }: Change): boolean {
+    return expected !== undefined && historyOf(expected) !== this.#context.history;
   }
 
   /** One for each owner, as far as there is room: losing one costs time only. */
@@ -119,21 +138,24 @@ export class SwapRequest {
       .map(([owner, grants]) => put(keys.wake(owner, key), JSON.stringify(grants), wakeLease));
   }
 
-  /** `gone`: those of the further leases that have ended. */
-  outcome(response: EtcdTxnResponse, gone: readonly string[]): SwapOutcome {
+  outcome(response: EtcdTxnResponse, further: FurtherLook): SwapOutcome {
     if (!response.succeeded) return this.#refused(response.responses);
-    const [ended, doubted]: [Set<string>, string[]] = [new Set(gone), []];
+    const [ended, doubted]: [Set<string>, string[]] = [new Set(further.ended), []];
     const looks = response.responses.slice(this.#changes.length);
     for (const [index, name] of this.#looks.entries()) {
       if (isEmpty(looks[index])) ended.add(name);
     }
     const results = this.#changes.map((change, index): ChangeResult => {
       const answer = response.responses[index] as EtcdResponseOp;
-      if (change.text === undefined) return compared(change, answer.response_range, ended);
+      if (change.text === undefined || this.#isOutdated(change)) {
+        const result = this.#compared(change, answer.response_range, ended);
+        return result.state === "same" && this.#isUnsure(change, further) ? failed(further.failure) : result;
+      }
       const { succeeded, responses } = answer.response_txn;
-      if (succeeded) return { state: "swapped", version: response.header.revision };
+      if (succeeded) return { state: "swapped", version: this.#versionOf(response.header.revision) };
       return this.#conflict(change, responses, ended, doubted);
     });
+    if (doubted.length > 0) this.#doubtOwn();
     return { results, ended: [...ended], doubted };
   }
 
@@ -143,7 +165,7 @@ export class SwapRequest {
     ended: Set<string>,
     doubted: string[],
   ): ChangeResult {
-    const current = storedRecord(record?.response_range.kvs[0]);
+    const current = storedRecord(this.#context.history, record?.response_range.kvs[0]);
     const { alive = [], ended: dropped = [] } = change.keepers ?? {};
     const gone = alive.filter((_, index) => isEmpty(others[index]));
     for (const name of gone) ended.add(name);
@@ -152,6 +174,36 @@ export class SwapRequest {
       return { state: "swapped", version: current.version };
     if (current?.version === change.expected && gone.length === 0) doubted.push(...dropped);
     return { state: "conflict", current };
+  }
+
+  #compared(change: Change, { kvs, count }: EtcdRangeResponse, ended: ReadonlySet<string>): ChangeResult {
+    const current = storedRecord(this.#context.history, kvs[0]);
+    if (current !== undefined) return { state: "conflict", current };
+    if (change.expected !== undefined && count === "0") return { state: "conflict", current: undefined };
+    return change.keepers?.alive.some((name) => ended.has(name)) ? { state: "untimely" } : { state: "same" };
+  }
+
+  /**
+   * Whether somebody would be refused for a lease that could not be looked at. A try asks once, so that is an outage and not contention;
+   * who only renews asks again with the next heartbeat.
+   */
+  #isUnsure({ keepers }: Change, { failure }: FurtherLook): boolean {
+    if (failure === undefined || keepers?.isAsked !== true) return false;
+    return keepers.alive.some((name) => this.furtherLooks.includes(name));
+  }
+
+  /**
+   * Of what a request compares, only that a lease has ended can become true later. (1) A lease is wrongly taken to have ended. (2) The client
+   * sends a request twice, and the first copy is held up; the second is a conflict, and the caller is told that the lock is taken.
+   * (3) The lease ends, and the first copy arrives. Nobody would know of the claim that it makes.
+   */
+  #doubtOwn(): void {
+    for (const [index, lease] of this.#context.leases.entries())
+      lease.doubt(this.#epochs[index] ?? lease.epoch);
+  }
+
+  #versionOf(revision: string): string {
+    return versionOf(this.#context.history, revision);
   }
 
   /** Nothing was done: this process was wrong about its own leases, or records were removed meanwhile. */
@@ -169,24 +221,28 @@ export class SwapRequest {
  * Changes that only write records that are known, as one transaction that makes all of them or none: that is less
  * work for etcd and for this process than one with a transaction inside for each. Undefined where there are others among them, or too
  * many comparisons. A single one has nothing to gain, and would learn of a conflict later.
+ *
+ * It is inside of another one as well. Where etcd's space is used up it refuses whatever writes at the outside, and a client that is refused
+ * keeps away from the server for a while, also with heartbeats that write nothing.
  */
 export function jointRequest(
   changes: readonly Change[],
-  { keys, leases }: SwapContext,
+  { keys, leases, history }: SwapContext,
   maxTxnOps: number,
 ): EtcdTxnRequest | undefined {
-  if (changes.length === 1 || leases.length + changes.length > maxTxnOps) return undefined;
+  if (changes.length === 1 || leases.length + changes.length >= maxTxnOps) return undefined;
   const compare = leases.map((lease) => hasRevision(lease.key, lease.epoch));
   const success: EtcdRequestOp[] = [];
   for (const change of changes) {
     const { key, text } = change;
     const expected = expectedRevision(change);
     if (expected === undefined || text === undefined || !isPlain(change)) return undefined;
+    if (historyOf(change.expected) !== history) return undefined;
     const record = keys.record(key);
     compare.push(hasRevision(record, expected));
     success.push(put(record, text));
   }
-  return { compare, success };
+  return { success: [nested({ compare, success, failure: [] })] };
 }
 
 /** Whether it wakes nobody, and takes nothing for granted of the leases of others. */
@@ -200,9 +256,19 @@ export function untimely(changes: readonly Change[]): ChangeResult[] {
   return changes.map(() => ({ state: "untimely" }));
 }
 
-/** The revision of a record is its version; etcd never uses one twice. */
+/** The version of a record is its revision, which etcd never uses twice in one history. A restore from a backup begins another one. */
+export function versionOf(history: number, revision: string): string {
+  return `${history}:${revision}`;
+}
+
 function expectedRevision({ expected }: Change): string | undefined {
-  return expected === undefined ? undefined : String(expected);
+  if (expected === undefined) return undefined;
+  const version = String(expected);
+  return version.slice(version.indexOf(":") + 1);
+}
+
+function historyOf(version: Change["expected"]): number {
+  return Number.parseInt(String(version), 10);
 }
 
 function looksFor(changes: readonly Change[]): readonly string[] {
@@ -213,19 +279,13 @@ function looksFor(changes: readonly Change[]): readonly string[] {
   return [...names];
 }
 
-function compared(
-  change: Change,
-  { kvs, count }: EtcdRangeResponse,
-  ended: ReadonlySet<string>,
-): ChangeResult {
-  const current = storedRecord(kvs[0]);
-  if (current !== undefined) return { state: "conflict", current };
-  if (change.expected !== undefined && count === "0") return { state: "conflict", current: undefined };
-  return change.keepers?.alive.some((name) => ended.has(name)) ? { state: "untimely" } : { state: "same" };
+export function storedRecord(history: number, kv: EtcdKeyValue | undefined): StoredRecord | undefined {
+  if (kv === undefined) return undefined;
+  return { version: versionOf(history, kv.mod_revision), text: kv.value.toString("utf8") };
 }
 
-export function storedRecord(kv: EtcdKeyValue | undefined): StoredRecord | undefined {
-  return kv === undefined ? undefined : { version: kv.mod_revision, text: kv.value.toString("utf8") };
+function failed(error: unknown): ChangeResult {
+  return { state: "failed", error };
 }
 
 function isEmpty(answer: EtcdResponseOp | undefined): boolean {

@@ -89,7 +89,7 @@ export class Sweeping {
       const page = { key: from, range_end: end, limit: LOOKED_AT_ONCE, keys_only: true };
       const { kvs } = await this.#connection.range(page);
       const old = kvs.filter(({ mod_revision: revision }) => BigInt(revision) < before);
-      for (let at = 0; at < old.length; at += this.#options.atOnce) {
+      for (let at = 0; at < old.length && !this.#closed; at += this.#options.atOnce) {
         removed += await this.#removeSome(old.slice(at, at + this.#options.atOnce));
       }
       const last = kvs.at(-1);
@@ -104,7 +104,7 @@ export class Sweeping {
     const { keys, client } = this.#connection;
     const looked = await this.#connection.txn({ success: [getKey(keys.sweepPause), getKey(keys.swept)] });
     const [pause, swept] = looked.responses.map(({ response_range: { kvs } }) => kvs[0]);
-    if (pause !== undefined) return undefined;
+    if (pause !== undefined || this.#closed) return undefined;
     const seconds = Math.ceil(this.#options.keepIdleMs / 1_000);
     const lease = await this.#connection.call((options) =>
       client.leaseClient.leaseGrant({ TTL: seconds }, options),

@@ -58,6 +58,7 @@ export class Watching {
   watch(watched: Watched): Promise<Unsubscribe> {
     const id = String(++this.#ids);
     return new Promise((resolve, reject) => {
+      if (this.#closed) throw closed();
       const end = () => this.#end(id);
       this.#watches.set(id, { ...watched, id, hasBegun: false, resolve: () => resolve(end), reject });
       if (this.#stream === undefined) this.#open();
@@ -71,7 +72,7 @@ export class Watching {
     const stream = this.#stream;
     this.#stream = undefined;
     if (stream !== undefined) quit(stream);
-    for (const watch of this.#watches.values()) watch.reject(new Error("The store is closed."));
+    for (const watch of this.#watches.values()) watch.reject(closed());
     this.#watches.clear();
   }
 
@@ -204,4 +205,8 @@ export class Watching {
 function quit(stream: WatchStream): void {
   stream.end();
   stream.cancel();
+}
+
+function closed(): Error {
+  return new Error("The store is closed.");
 }

@@ -42,18 +42,30 @@ test.skipIf(!canRunEtcd())(
       await (await waiting).release();
     }
 
-    await handOver();
-    // More than what is between etcd and its reader can take.
-    streams[0]?.pause();
-    const junk = `${new Keys("holdfast").wakes(owner)}junk`;
-    for (let nth = 0; nth < 40; nth++) await quick.put(junk).value("x".repeat(60_000));
-    for (let round = 0; round < 30; round++) {
-      await Promise.all(Array.from({ length: 100 }, (_, nth) => quick.put(junk).value(`${round}.${nth}`)));
+    const isCancelled = async () => told.some(({ canceled }) => canceled);
+    /** Keeps the reader from reading more than what is between etcd and itself can take, until what it lacks is removed. */
+    async function fallBehind(): Promise<void> {
+      const stream = streams.at(-1);
+      stream?.pause();
+      const junk = `${new Keys("holdfast").wakes(owner)}junk`;
+      for (let nth = 0; nth < 40; nth++) await quick.put(junk).value("x".repeat(60_000));
+      for (let round = 0; round < 30; round++) {
+        await Promise.all(Array.from({ length: 100 }, (_, nth) => quick.put(junk).value(`${round}.${nth}`)));
+      }
+      const { header } = await quick.kv.range({ key: Buffer.from("none") });
+      await quick.kv.compact({ revision: header.revision, physical: true });
+      stream?.resume();
     }
-    const { header } = await quick.kv.range({ key: Buffer.from("none") });
-    await quick.kv.compact({ revision: header.revision, physical: true });
-    streams[0]?.resume();
-    await until("etcd cancels the watch", async () => told.some(({ canceled }) => canceled));
+
+    await handOver();
+    // Where etcd has sent all of it before, it is tried again.
+    await until("etcd cancels the watch", async () => {
+      await fallBehind();
+      return await until("it is noticed", isCancelled, 3_000).then(
+        () => true,
+        () => false,
+      );
+    });
     const cancelled = told.findIndex(({ canceled }) => canceled);
     await until("it is made anew", async () => told.slice(cancelled).some(({ created }) => created));
     await handOver();

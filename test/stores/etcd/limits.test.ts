@@ -5,7 +5,9 @@ import { type EtcdStoreOptions, etcdStore } from "holdfast/etcd";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { checkClient } from "../../../src/stores/etcd/client.ts";
 import { Connection } from "../../../src/stores/etcd/connection.ts";
+import { EtcdDriver } from "../../../src/stores/etcd/driver.ts";
 import { Keys } from "../../../src/stores/etcd/keys.ts";
+import { Lease } from "../../../src/stores/etcd/lease.ts";
 import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, startEtcd } from "../../engines/etcd.ts";
@@ -92,5 +94,62 @@ describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
     });
     // The client has not taken anything for a failure of the server.
     expect(await store.acquire(attempt("beside", "b"))).toMatchObject({ state: "held" });
+  });
+
+  test("a batch as large as it may be fits into a request, whatever its characters", () => {
+    const { batchBytes = 0, recordBytes = 0 } = new EtcdDriver({
+      client: {} as never,
+      prefix: "holdfast",
+      maxTxnOps: 128,
+      flightMs: 5_000,
+      keepIdleMs: 300_000,
+      clockDrift: 0.02,
+      clock: systemClock,
+      random: () => 0.5,
+    }).limits;
+    // It is counted in characters, and one record may come on top. Keys and numbers take the rest.
+    expect(3 * batchBytes + recordBytes).toBeLessThan(1.5 * 1_024 * 1_024 - 128 * 1_024);
+  });
+
+  test("a server whose space is used up serves who has a lease there already, one key or several at a time", async () => {
+    const { connect, open } = await start(["--quota-backend-bytes", "2000000"]);
+    const store = open();
+    const mine = attempt("mine", "mine", { ttlMs: 10_000 });
+    expect(await store.acquire(mine)).toMatchObject({ state: "held" });
+    // Two records that the process knows, so that what is asked of both goes jointly.
+    const both = [attempt("a", "a"), attempt("b", "b")] as const;
+    await Promise.all(both.map((claim) => store.acquire(claim)));
+    await store.release(both);
+    const filler = connect();
+    checkClient(filler);
+    const lease = new Lease({
+      connection: new Connection(filler, new Keys("holdfast"), systemClock, 5_000),
+      seconds: 60,
+      clockDrift: 0.02,
+      onTooShort: () => new Error("too short"),
+      onEnd: () => {},
+    });
+    await lease.start();
+    const isRefused = async (bytes: number) => {
+      // One that is refused keeps a client away from the server for a while.
+      const put = connect().put(`${bytes}-${Math.random()}`).value("x".repeat(bytes));
+      return put.then(
+        () => false,
+        () => true,
+      );
+    };
+    // The alarm is raised a moment after the first refusal: then nothing is written any more, however small.
+    await until("much is refused", () => isRefused(200_000));
+    await until("little is refused", () => isRefused(1));
+
+    expect(await store.renew([mine])).toMatchObject([{ state: "held" }]);
+    const asked = await Promise.all(both.map((claim) => store.acquire(claim)));
+    expect(asked).toMatchObject([{ state: "held" }, { state: "held" }]);
+    expect(await store.renew([mine, ...both])).toMatchObject(Array(3).fill({ state: "held" }));
+    expect(await store.release([mine, ...both])).toEqual([true, true, true]);
+    // Nor does an answer that was lost there end all that a lease keeps.
+    lease.doubt(lease.epoch);
+    await lease.settle();
+    expect([lease.isDoubtful, lease.hasEnded]).toEqual([false, false]);
   });
 });

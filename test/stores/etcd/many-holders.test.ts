@@ -105,3 +105,62 @@ test("etcd: whoever tries beside a heartbeat of the same lock is told of room as
     await renewed;
   }
 });
+
+/** So many that some are looked at after the answer, and some are not compared with what is written. */
+const SEATS = 14;
+
+test.each([0, 9, 10, 13])(
+  "etcd: an outage of the look at holder %i of many is not read as contention",
+  async (dead) => {
+    let isLost = false;
+    const { store, another, soon, pass } = createScene((what) => {
+      const isLook = what.startsWith("txn") && !what.includes("compare") && what.includes("holdfast/a/");
+      return isLost && isLook ? Number.POSITIVE_INFINITY : 1;
+    });
+    const claimOf = (id: string) => attempt("k", id, { limit: SEATS, ttlMs: 600_000 });
+    const holders = Array.from({ length: SEATS }, (_, nth) => ({ nth, ...another() }));
+    for (const { nth, store: theirs } of holders) await soon(theirs.acquire(claimOf(`holder-${nth}`)));
+    const next = attempt("k", "next", { limit: SEATS, ttlMs: 10_000 });
+    expect(await soon(store.acquire(next))).toMatchObject({ state: "refused" });
+    holders[dead]?.die();
+    await pass(300_000);
+    for (const { nth, store: theirs } of holders)
+      if (nth !== dead) await soon(theirs.renew([claimOf(`holder-${nth}`)]));
+    await pass(400_000);
+    isLost = true;
+    const answer = (await soon(store.acquire(next))) as { state?: string; code?: string };
+    // The first ten are looked at together with the answer.
+    expect(answer).toMatchObject(dead < 10 ? { state: "held" } : { code: "STORE_UNAVAILABLE" });
+    isLost = false;
+    expect(await soon(store.acquire(next))).toMatchObject({ state: "held" });
+  },
+);
+
+test.each([1, 8, 12, 13])(
+  "etcd: a try that drops one dead holder is told of the room that holder %i has left",
+  async (dead) => {
+    const { store, another, soon, pass, leftMs, recordOf } = createScene(() => 1);
+    const claimOf = (nth: number) =>
+      attempt("k", `h${nth}`, { limit: SEATS, ttlMs: nth === 0 ? 60_000 : 700_000 });
+    const other = (id: string, ttlMs = 60_000) => attempt("other", id, { ttlMs });
+    const holders = Array.from({ length: SEATS }, () => another());
+    for (const [nth, theirs] of holders.entries()) await soon(theirs.store.acquire(claimOf(nth)));
+    await soon(holders[0]!.store.acquire(other("first")));
+    holders[dead]?.die();
+    for (let round = 0; round < 10; round++) {
+      await pass(50_000);
+      await soon(holders[0]!.store.renew([other("first")]));
+      for (const [nth, theirs] of holders.entries())
+        if (nth !== dead && (nth === 0 || round === 9)) await soon(theirs.store.renew([claimOf(nth)]));
+    }
+    holders[0]?.die();
+    await pass(65_000);
+    // This process learns that the lease of the first has ended, and nothing of the key itself.
+    expect(await soon(store.acquire(other("mine", 700_000)))).toMatchObject({ state: "held" });
+    await pass(150_000);
+    const alive = recordOf("k")?.held.filter(({ keeper }) => leftMs(keeper) !== undefined);
+    expect(alive).toHaveLength(SEATS - 2);
+    const both = attempt("k", "next", { limit: SEATS, weight: 2 });
+    expect(await soon(store.acquire(both))).toMatchObject({ state: "held" });
+  },
+);

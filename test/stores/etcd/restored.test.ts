@@ -81,3 +81,34 @@ test("etcd: a holder that a restored cluster does not know of learns of that at 
   await pass(3_000);
   expect(await soon(store.renew([mine]))).toMatchObject([{ state: "held" }]);
 });
+
+test("etcd: what was known before a restore overwrites nobody, at whatever revision they hold the lock", async () => {
+  const reused: number[] = [];
+  for (let writes = 30; writes < 42; writes++) {
+    const { store, another, backup, soon, recordOf, revisionOf } = createScene(() => 1, {
+      keepIdleMs: 600_000,
+    });
+    const [mine, theirs] = [
+      attempt("k", "mine", { ttlMs: 10_000 }),
+      attempt("k", "theirs", { ttlMs: 10_000 }),
+    ];
+    await soon(store.acquire(attempt("first", "a")));
+    const before = another().store;
+    const restore = backup();
+    for (let nth = 0; nth < 40; nth++) await soon(before.acquire(attempt(`before-${nth}`, "b")));
+    await soon(store.acquire(mine));
+    await soon(store.release([mine]));
+    const known = revisionOf("k");
+    restore();
+    // By these the process notices.
+    for (let nth = 0; nth < 3; nth++) await soon(store.acquire(attempt(`noticed-${nth}`, "a")));
+    const after = another().store;
+    for (let nth = 0; nth < writes; nth++) await soon(after.acquire(attempt(`after-${nth}`, "n")));
+    expect(await soon(after.acquire(theirs))).toMatchObject({ state: "held" });
+    if (revisionOf("k") === known) reused.push(writes);
+    expect(await soon(store.acquire(mine)), `after ${writes} writes`).toMatchObject({ state: "refused" });
+    expect(recordOf("k")?.held.map(({ id }) => id)).toEqual(["theirs"]);
+  }
+  // In one of these, the lock was taken at the very revision that was known.
+  expect(reused).toHaveLength(1);
+});

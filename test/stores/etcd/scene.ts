@@ -24,6 +24,8 @@ export interface Scene {
   /** There is another leader, and the process goes on to show its signs of life to the former one. */
   elect(): void;
   recordOf(key: string): LockRecord | undefined;
+  /** At which revision a record was last written. */
+  revisionOf(key: string): string | undefined;
   /** For how long a keeper lives if nobody shows a sign of life any more. Default: the only one. */
   leftMs(keeper?: string): number | undefined;
 }
@@ -89,6 +91,7 @@ export function createScene(journey: Journey, { keepIdleMs = 2_000 } = {}): Scen
       const row = cluster.rows.get(`holdfast/r/${key}`);
       return row && decodeRecord(row.value.toString(), key);
     },
+    revisionOf: (key) => cluster.rows.get(`holdfast/r/${key}`)?.mod_revision,
     leftMs: (keeper = "") =>
       cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(`${KEEPERS}${keeper}`)) ?? ""),
   };
