@@ -66,14 +66,14 @@ export default defineConfig({
     // Sources, and programs that tests start, are compiled once, before any of them.
     globalSetup: "test/setup.ts",
     // A hung promise is a failure that names its test, not a run that never ends.
-    testTimeout: 20_000,
+    testTimeout: 45_000,
     // They start and stop servers.
     hookTimeout: 60_000,
     // What is looked for again and again is found at once on most machines; a second, which is the default, is little on a busy one.
     expect: { poll: { timeout: 10_000 } },
     // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.
     maxConcurrency: 12,
-    // Most files wait for servers and for time to pass, so four at a time are well used even on two cores.
-    maxWorkers: Math.max(4, availableParallelism() - 1),
+    // Most files wait for servers and for time to pass, so three at a time are well used even on two cores.
+    maxWorkers: Math.max(3, availableParallelism() - 1),
   },
 });

@@ -20,7 +20,7 @@ describe.skipIf(!canRunRedis())("remote", () => {
 
   const harness: StoreHarness = {
     name: "over Redis",
-    tickMs: 20,
+    tickMs: 50,
     async open(options) {
       const clients: Redis[] = [];
       const stores: Store[] = [];

@@ -1,8 +1,8 @@
-/** 300 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
+/** 200 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
 import { describe, expect, test } from "vitest";
 import { runHistory } from "./history.ts";
 
-const HISTORIES = 300;
+const HISTORIES = 200;
 const BATCH = 100;
 
 describe("simulation", () => {

@@ -169,7 +169,8 @@ export function clientLeases(test: DefineTest): void {
     const store = faultyStore(trial.store, () => (cut ? { lose: "request", hang: true } : undefined));
     const options = { ttlMs: trial.ms(SHORT) };
     const events: string[] = [];
-    const cutOff = trial.client(store, { requestTimeoutMs: trial.ms(SHORT) });
+    // Its first request has time, also where the machine is busy.
+    const cutOff = trial.client(store, { requestTimeoutMs: trial.ms(SHORT * 5) });
     const lease = await cutOff.mutex(trial.key(), options).acquire();
     lease.signal.addEventListener("abort", () => events.push("lost"));
     const next = trial.begin(
@@ -232,7 +233,7 @@ export function clientLeases(test: DefineTest): void {
     const store = faultyStore(trial.store, () => (cut ? { error: refused } : undefined));
     const warnings: HoldfastWarning[] = [];
     const locks = trial.client(store, {
-      requestTimeoutMs: trial.ms(SHORT),
+      requestTimeoutMs: trial.ms(SHORT * 3),
       onWarning: (warning) => warnings.push(warning),
     });
     const lock = locks.mutex(trial.key(), { ttlMs: trial.ms(SHORT), renew: false });

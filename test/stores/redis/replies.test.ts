@@ -1,7 +1,7 @@
 /** A client library that mixes up the replies on a connection must not make anybody a holder. */
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
@@ -46,14 +46,18 @@ test.skipIf(!canRunRedis()).each([
   ["nothing", () => null],
 ])("redis: %s is taken for no answer", async (_, reply) => {
   const redis = new Redis(server.port, "127.0.0.1");
+  onTestFinished(() => redis.disconnect());
   const { client, mixUp } = mixedUp(redis);
   const store = redisStore(client);
-  expect(await store.acquire(claimRequest("a", { key: "one" }))).toMatchObject({ state: "held" });
-  expect(await store.acquire(claimRequest("b", { key: "two" }))).toMatchObject({ state: "held" });
+  expect(await store.acquire(claimRequest("a", { key: "one", ttlMs: 60_000 }))).toMatchObject({
+    state: "held",
+  });
+  expect(await store.acquire(claimRequest("b", { key: "two", ttlMs: 60_000 }))).toMatchObject({
+    state: "held",
+  });
   mixUp(reply);
   await expect(store.acquire(claimRequest("c", { key: "one", wait: false }))).rejects.toMatchObject({
     code: "STORE_UNAVAILABLE",
   });
   await store.close();
-  redis.disconnect();
 });
