@@ -25,6 +25,7 @@ export interface IoRedisClient {
   subscribe(...channels: string[]): Promise<unknown>;
   unsubscribe(...channels: string[]): Promise<unknown>;
   on(event: string, listener: (...args: unknown[]) => void): unknown;
+  off(event: string, listener: (...args: unknown[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
   /** "subscriber" where it takes no other commands. A cluster has none, and needs none. */
@@ -95,7 +96,7 @@ function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
   const has = (...names: readonly string[]) =>
     names.every((name) => typeof (client as Record<string, unknown>)[name] === "function");
   if (!has("on", "subscribe", "unsubscribe")) return undefined;
-  if (has("call", "duplicate", "disconnect")) return "ioredis";
+  if (has("call", "duplicate", "off", "disconnect")) return "ioredis";
   return has("sendCommand", "connect", "destroy") ? "node-redis" : undefined;
 }
 

@@ -65,5 +65,6 @@ export class TimedClient implements IoRedisClient {
     // It is connected from the start, and so are its duplicates.
     if (event === "ready") queueMicrotask(listener);
   }
+  off(): void {}
   disconnect(): void {}
 }
