@@ -32,17 +32,17 @@ function start(
 
 describe("file: faults", { timeout: 90_000 }, () => {
   test("processes that are killed at any moment lose nobody's lock and no fence", async () => {
-    const report = await killRounds({ folder: testFolder(), rounds: 10, held: 3, forMs: 6_000 });
+    const report = await killRounds({ folder: testFolder(), rounds: 7, held: 3, forMs: 5_000 });
     expect(report.faults).toEqual([]);
-    expect(report.rounds).toBeGreaterThanOrEqual(10);
+    expect(report.rounds).toBeGreaterThanOrEqual(7);
     expect(report.heldWhenKilled).toBeGreaterThanOrEqual(3);
     expect(report.grants).toBeGreaterThan(report.kills);
   });
 
   test("a folder whose processes were all killed has what was held, and nothing that was given back", async () => {
-    const report = await loneRounds({ folder: testFolder(), rounds: 8, held: 3 });
+    const report = await loneRounds({ folder: testFolder(), rounds: 5, held: 3 });
     expect(report.faults).toEqual([]);
-    expect(report.rounds).toBeGreaterThanOrEqual(8);
+    expect(report.rounds).toBeGreaterThanOrEqual(5);
     expect(report.heldWhenKilled).toBeGreaterThanOrEqual(3);
   });
 });
