@@ -10,6 +10,10 @@ async function act(what: string): Promise<void> {
   if (what === "log much") for (let line = 0; line < 40_000; line++) logger.info({ line }, "one of many");
   if (what === "close") await Promise.all([close(), close()]).then(() => close());
   if (what === "timers") return tell(process.getActiveResourcesInfo().filter((name) => name === "Timeout"));
+  if (what === "close at once") {
+    const later = new Promise((resolve) => setImmediate(resolve, "later"));
+    return tell(await Promise.race([close().then(() => "at once"), later]));
+  }
   if (what === "exit") process.exit();
   return tell(what);
 }

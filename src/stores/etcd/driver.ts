@@ -118,11 +118,18 @@ export class EtcdDriver implements CasDriver {
     if (changes.some(({ text }) => text !== undefined)) await this.#connection.checkWriting();
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
-    const { history } = this.#connection;
     const revision = this.keepers.revisionOf(stamp);
-    const context = { keys: this.#keys, leases, revision, history, wakeLease };
-    const joint = await this.#swapJointly(changes, context, decidedMs);
-    const results = joint ?? (await this.#swapApart(changes, context, decidedMs));
+    // (1) Changes go jointly, and the answer shows that the cluster was restored. (2) They go apart with what was known before, and one of them
+    // finds the revision that it expects, written by somebody else. So each request goes by the history of its own moment.
+    const context = () => ({
+      keys: this.#keys,
+      leases,
+      revision,
+      history: this.#connection.history,
+      wakeLease,
+    });
+    const joint = await this.#swapJointly(changes, context(), decidedMs);
+    const results = joint ?? (await this.#swapApart(changes, context(), decidedMs));
     if (
       changes.some(
         ({ idle, expected }, index) => (idle || expected === undefined) && isSwapped(results[index]),

@@ -147,6 +147,9 @@ describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
     expect(asked).toMatchObject([{ state: "held" }, { state: "held" }]);
     expect(await store.renew([mine, ...both])).toMatchObject(Array(3).fill({ state: "held" }));
     expect(await store.release([mine, ...both])).toEqual([true, true, true]);
+    // Whoever has no lease there is told.
+    const newcomer = open().acquire(attempt("new", "new"));
+    await expect(newcomer).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     // Nor does an answer that was lost there end all that a lease keeps.
     lease.doubt(lease.epoch);
     await lease.settle();

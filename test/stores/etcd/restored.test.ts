@@ -82,6 +82,45 @@ test("etcd: a holder that a restored cluster does not know of learns of that at 
   expect(await soon(store.renew([mine]))).toMatchObject([{ state: "held" }]);
 });
 
+test.each(["acquire", "release"])(
+  "etcd: what goes apart after a joint %s that has shown a restore overwrites nobody",
+  async (verb) => {
+    const reused: number[] = [];
+    for (let writes = 30; writes < 46; writes++) {
+      const { store, another, backup, soon, recordOf, revisionOf } = createScene(() => 1, {
+        keepIdleMs: 600_000,
+      });
+      const [mine, beside] = [
+        attempt("k", "mine", { ttlMs: 10_000 }),
+        attempt("l", "mine", { ttlMs: 10_000 }),
+      ];
+      await soon(store.acquire(attempt("first", "a", { ttlMs: 10_000 })));
+      const before = another().store;
+      const restore = backup();
+      for (let nth = 0; nth < 40; nth++) await soon(before.acquire(attempt(`before-${nth}`, "b")));
+      for (const claim of [mine, beside]) {
+        await soon(store.acquire(claim));
+        if (verb === "acquire") await soon(store.release([claim]));
+      }
+      const known = revisionOf("k");
+      restore();
+      const after = another().store;
+      for (let nth = 0; nth < writes; nth++) await soon(after.acquire(attempt(`after-${nth}`, "n")));
+      const theirs = attempt("k", "theirs", { ttlMs: 10_000 });
+      expect(await soon(after.acquire(theirs))).toMatchObject({ state: "held" });
+      if (revisionOf("k") === known) reused.push(writes);
+      // Jointly, which the other record refuses.
+      if (verb === "release") await soon(store.release([mine, beside]));
+      else await soon(Promise.allSettled([store.acquire(mine), store.acquire(beside)]));
+      expect(
+        recordOf("k")?.held.map(({ id }) => id),
+        `after ${writes} writes`,
+      ).toEqual(["theirs"]);
+    }
+    expect(reused).toHaveLength(1);
+  },
+);
+
 test("etcd: what was known before a restore overwrites nobody, at whatever revision they hold the lock", async () => {
   const reused: number[] = [];
   for (let writes = 30; writes < 42; writes++) {

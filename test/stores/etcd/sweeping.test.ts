@@ -2,6 +2,9 @@
 import { setImmediate } from "node:timers/promises";
 import { etcdStore } from "holdfast/etcd";
 import { expect, test } from "vitest";
+import type { Connection } from "../../../src/stores/etcd/connection.ts";
+import { Keys } from "../../../src/stores/etcd/keys.ts";
+import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
 import { type Carry, etcdClient } from "../../simulation/etcd-client.ts";
 import { EtcdCluster } from "../../simulation/etcd-cluster.ts";
 import { Random } from "../../simulation/random.ts";
@@ -63,4 +66,27 @@ test("etcd: whoever makes records gets on while many others are swept", async ()
   // The sweep takes a multiple of this, and refuses what was decided before it once at the most.
   expect(sweptMs).toBeGreaterThan(0);
   expect(Math.max(...tookMs)).toBeLessThan(10 * FAR_MS);
+});
+
+test("etcd: a store that is closed while it begins to sweep leaves no pause behind, in which nobody would", async () => {
+  let granted = 0;
+  const leaseGrant = async () => ({ ID: `${++granted}` });
+  const answer = { response_range: { kvs: [] } };
+  const connection = {
+    keys: new Keys("holdfast"),
+    client: { leaseClient: { leaseGrant } },
+    call: (send: (options: object) => Promise<unknown>) => send({}),
+    txn: async () => ({ succeeded: true, responses: [answer, answer] }),
+  };
+  const begin = () => {
+    const options = { keepIdleMs: 5_000, random: () => 0.5, atOnce: 100 };
+    const sweeping = new Sweeping(connection as unknown as Connection, options);
+    return { sweeping, swept: sweeping.sweep() };
+  };
+  const { sweeping, swept } = begin();
+  sweeping.close();
+  expect(await swept).toBe(0);
+  expect(granted).toBe(0);
+  await begin().swept;
+  expect(granted).toBe(1);
 });

@@ -80,3 +80,10 @@ test("etcd: a refusal opens another stream after a request, and whoever has neve
   expect(streams.at(-1)?.asked.map(({ create_request: request }) => request?.watch_id)).toEqual(["1"]);
   watching.close();
 });
+
+test("etcd: whoever begins to watch when the store is closed is told so", async () => {
+  const { streams, watching, begin } = open();
+  watching.close();
+  await expect(begin("late")).rejects.toThrow("The store is closed.");
+  expect(streams).toEqual([]);
+});
