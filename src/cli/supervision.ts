@@ -42,10 +42,7 @@ function unspeakable(env: NodeJS.ProcessEnv): readonly string[] {
   return odd.length === 0 ? [] : ["env", ...odd.map(([name, value]) => `${name}=${value}`)];
 }
 
-/**
- * Starts the command and resolves when it has ended. The lease's ends are read on the monotonic clock, so the lease must
- * come of a client whose wall clock is that: see target.ts.
- */
+/** Starts the command and resolves when it has ended. */
 export function supervise(lease: Lease, options: SupervisionOptions): Promise<Ending> {
   return new Supervision(lease, options).ended;
 }
@@ -120,7 +117,7 @@ class Supervision {
     if (this.#over) return;
     const { killAfterMs, marginMs } = this.#options.plan;
     const nowMs = performance.now();
-    const leftMs = this.#lease.held ? this.#lease.expiresAtMs - nowMs : 0;
+    const leftMs = this.#lease.expiresInMs;
     if (leftMs <= marginMs || nowMs >= this.#killAtMs) {
       this.#kill();
       return;

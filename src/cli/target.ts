@@ -1,14 +1,7 @@
 /** Which store a command works on: straight, or through a server. */
 import { readFileSync } from "node:fs";
 import { type Command, Option } from "commander";
-import {
-  type Clock,
-  createLocks,
-  HoldfastError,
-  type Locks,
-  type Store,
-  systemClock,
-} from "../core/index.ts";
+import { createLocks, HoldfastError, type Locks, type Store } from "../core/index.ts";
 import { type OpenStoreOptions, openStore } from "../open/index.ts";
 import { parseDuration } from "./duration.ts";
 import { exitCodes } from "./exit-codes.ts";
@@ -169,12 +162,6 @@ export function openTarget({ url, options }: Target): Promise<Store> {
   return openStore(url, options);
 }
 
-/**
- * A clock whose wall is monotonic as well. The client reads its wall clock for one thing, to say when a lease ends; here
- * that has to be a time that nobody can set, because commands are stopped by it.
- */
-const monotonicClock: Clock = { ...systemClock, wallMs: () => systemClock.monotonicMs() };
-
 /** Runs the body with a client of the target, and closes it whatever the body does. The signal cuts opening it short. */
 export async function withLocks<T>(
   target: Target,
@@ -190,7 +177,6 @@ export async function withLocks<T>(
   const locks = createLocks(store, {
     requestTimeoutMs: target.timeoutMs,
     application: "holdfast",
-    clock: monotonicClock,
     onWarning: ({ message }) => process.stderr.write(`holdfast: ${message}\n`),
   });
   try {

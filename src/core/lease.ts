@@ -14,6 +14,8 @@ export interface LeaseState {
   readonly fence: bigint;
   /** Until when the lease is proven, on this machine's wall clock. */
   readonly expiresAtMs: number;
+  /** How long the lease is proven from now on, by the monotonic clock; 0 unless it is held. */
+  readonly expiresInMs: number;
   readonly held: boolean;
   /** Why the lease is lost, if it is. With `reacquire` it may be held again later, with another id and fence. */
   readonly lost: LossReason | undefined;
@@ -58,6 +60,11 @@ export class Lease implements AsyncDisposable {
   /** Until when the lease is proven, in milliseconds of this machine's wall clock. For people and logs. */
   get expiresAtMs(): number {
     return this.#claim.state.expiresAtMs;
+  }
+
+  /** How long the lease is proven from now on, by the monotonic clock, which nobody can set. 0 unless it is held. For decisions. */
+  get expiresInMs(): number {
+    return this.#claim.state.expiresInMs;
   }
 
   /** Whether the lease is proven at this moment, by the monotonic clock. Once false it stays so, but for `reacquire`. */

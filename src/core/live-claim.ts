@@ -220,6 +220,7 @@ export class LiveClaim {
       id: this.request.id,
       fence: this.fence,
       expiresAtMs: this.#heartbeat.clock.wallMs() + untilMs - nowMs,
+      expiresInMs: held ? Math.max(0, untilMs - nowMs) : 0,
       held,
       lost: held ? undefined : this.#loss?.reason,
       released: this.#released,

@@ -33,7 +33,7 @@ const POSITION_MS = 1_000;
 /** How many waiters are looked through for a place. */
 const SHOWN_WAITERS = 1_000;
 
-/** By how much a time of expiry may seem to change between two looks at it, because two clocks tell it. */
+/** By how much a time of expiry may seem to change between two looks at it, because the clock goes on between its readings. */
 const CLOCK_JITTER_MS = 2;
 
 /** Why a call ends from outside. */
@@ -51,7 +51,7 @@ export class Holding {
   readonly #mailbox = new Mailbox<HoldingEvent | "look">();
   readonly #abort = new AbortController();
   #leases: readonly Lease[] = [];
-  /** Until when leases lasted that were left to the caller. */
+  /** Until when leases last that were left to the caller, on the monotonic clock. */
   #detachedUntilMs: readonly number[] | undefined;
   #ending: Ending | undefined;
   #over = false;
@@ -114,13 +114,15 @@ export class Holding {
 
   /** For how long a lease of this call lasts, in milliseconds from now. */
   expiresInMs(index: number): number {
-    const untilMs = this.#detachedUntilMs?.[index] ?? this.#leases[index]?.expiresAtMs ?? 0;
-    return Math.max(0, untilMs - Date.now());
+    const untilMs = this.#detachedUntilMs?.[index];
+    if (untilMs !== undefined) return Math.max(0, untilMs - performance.now());
+    return this.#leases[index]?.expiresInMs ?? 0;
   }
 
   /** Before the caller hears of it: from now on only the caller prolongs it, and nothing here may take it back. */
   #detach(): void {
-    this.#detachedUntilMs = this.#leases.map((lease) => lease.expiresAtMs);
+    const nowMs = performance.now();
+    this.#detachedUntilMs = this.#leases.map((lease) => nowMs + lease.expiresInMs);
     for (const lease of this.#leases) lease.detach();
   }
 
@@ -198,7 +200,7 @@ export class Holding {
       const provenUntilMs = this.#provenUntilMs();
       if (provenUntilMs <= toldUntilMs + CLOCK_JITTER_MS) continue;
       toldUntilMs = provenUntilMs;
-      yield { case: "heartbeat", expiresInMs: Math.max(0, provenUntilMs - Date.now()) };
+      yield { case: "heartbeat", expiresInMs: Math.max(0, provenUntilMs - performance.now()) };
     }
   }
 
@@ -207,8 +209,9 @@ export class Holding {
     for await (const _ of lease.watch()) this.#mailbox.put("look", "look");
   }
 
+  /** On the monotonic clock: a wall clock that is set back would stop the heartbeats. */
   #provenUntilMs(): number {
-    return Math.min(...this.#leases.map((lease) => lease.expiresAtMs));
+    return performance.now() + Math.min(...this.#leases.map((lease) => lease.expiresInMs));
   }
 
   #end(ending: Ending): void {

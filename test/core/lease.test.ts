@@ -101,10 +101,11 @@ describe("lease: assertHeld and state", () => {
     const expiresAtMs = scene.clock.wallMs() + PROVEN_MS;
     const { fence } = lease;
     const common = { id: "job-1", fence, expiresAtMs };
-    expect(lease.state).toEqual({ ...common, held: true, lost: undefined, released: false });
+    const held = { ...common, expiresInMs: PROVEN_MS, held: true, lost: undefined, released: false };
+    expect(lease.state).toEqual(held);
     expect(lease.expiresAtMs).toBe(expiresAtMs);
     await lease.release();
-    expect(lease.state).toEqual({ ...common, held: false, lost: undefined, released: true });
+    expect(lease.state).toEqual({ ...held, expiresInMs: 0, held: false, released: true });
   });
 
   test("setting the wall clock changes what people read and nothing else", async () => {
@@ -112,6 +113,7 @@ describe("lease: assertHeld and state", () => {
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
     scene.clock.setWall(0);
     expect(lease.expiresAtMs).toBe(PROVEN_MS);
+    expect(lease.expiresInMs).toBe(PROVEN_MS);
     await scene.clock.advance(60_000);
     expect(lease.held).toBe(true);
   });

@@ -160,8 +160,7 @@ async function runLocked(
   const lease = await acquire(locks, terms, stop, output);
   try {
     // Whoever waited may have learnt of the grant late in the claim's life; the command starts with a whole ttl.
-    if (lease.expiresAtMs - performance.now() < (terms.plan.ttlMs * 2) / 3)
-      await lease.extend(terms.plan.ttlMs);
+    if (lease.expiresInMs < (terms.plan.ttlMs * 2) / 3) await lease.extend(terms.plan.ttlMs);
     if (stop.number() !== 0) return exitCodes.signal + stop.number();
     const [command = "", ...args] = words;
     const { key, id, fence } = lease;
