@@ -9,24 +9,10 @@ import { checkInteger } from "../core/index.ts";
 import { admit, type FenceHttpOptions, type FenceRefusal, needsFence, rememberPass } from "./admission.ts";
 import type { FenceGate, FencePass } from "./gate.ts";
 import { FENCE_HEADER } from "./header.ts";
-
-/** A request of Node's, which that of Express is. */
-export interface NodeFenceRequest {
-  readonly method?: string | undefined;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-}
-
-/** A response of Node's, which that of Express is. */
-export interface NodeFenceResponse {
-  statusCode: number;
-  readonly writableEnded: boolean;
-  setHeader(name: string, value: string): unknown;
-  end(...values: never[]): unknown;
-  once(event: "close", listener: () => void): unknown;
-}
+import { type NodeFenceRequest, type NodeFenceResponse, onClosed } from "./node-exchange.ts";
 
 export interface NodeFenceOptions<R> extends FenceHttpOptions<R> {
-  /** How long a handler whose client has gone away keeps the resource to itself, unless it ends the response before. Default 30,000. */
+  /** How long a handler keeps the resource after its client has gone away, unless it ends the response earlier. Default 30,000. */
   readonly abandonedMs?: number;
 }
 
@@ -77,6 +63,7 @@ export interface FastifyFenceReply {
   code(status: number): unknown;
   headers(headers: Record<string, string>): unknown;
   send(payload: string): unknown;
+  hijack(): unknown;
 }
 
 /**
@@ -92,7 +79,12 @@ export function fastifyFence<R extends FastifyFenceRequest>(
   return async (request, reply) => {
     if (!needsFence(request.method, options.methods)) return undefined;
     const admitted = await enterNode(gate, request, request.raw, reply.raw, options);
-    if (admitted === undefined || !("status" in admitted)) return undefined;
+    if (admitted === undefined) {
+      // Fastify calls the handler after a hook that resolves, whatever its value, unless the reply is sent or hijacked.
+      reply.hijack();
+      return reply;
+    }
+    if (!("status" in admitted)) return undefined;
     reply.code(admitted.status);
     reply.headers(headersOf(admitted));
     reply.send(JSON.stringify(admitted.body));
@@ -139,7 +131,7 @@ export function honoFence<C extends HonoFenceContext>(
   };
 }
 
-/** Undefined where the client went away while it waited, and nobody is there to be answered. */
+/** Undefined if the client has gone, before or while the request waited: the handler must not run then. */
 async function enterNode<R extends object>(
   gate: FenceGate,
   request: R,
@@ -149,27 +141,34 @@ async function enterNode<R extends object>(
 ): Promise<FencePass | FenceRefusal | undefined> {
   const abandonedMs = checkInteger("abandonedMs", options.abandonedMs ?? 30_000, 0, 2 ** 31 - 1);
   const gone = new AbortController();
-  response.once("close", () => gone.abort());
+  const stop = onClosed(raw, response, () => gone.abort());
   let admitted: FencePass | FenceRefusal;
   try {
     admitted = await admit(gate, raw.headers[FENCE_HEADER.toLowerCase()], request, options, gone.signal);
   } catch (error) {
     if (gone.signal.aborted) return undefined;
     throw error;
+  } finally {
+    stop();
   }
   if ("status" in admitted) return admitted;
   rememberPass(request, admitted);
-  leaveWhenDone(response, admitted, abandonedMs);
+  leaveWhenDone(raw, response, admitted, abandonedMs);
   return admitted;
 }
 
-function leaveWhenDone(response: NodeFenceResponse, pass: FencePass, abandonedMs: number): void {
+function leaveWhenDone(
+  request: NodeFenceRequest,
+  response: NodeFenceResponse,
+  pass: FencePass,
+  abandonedMs: number,
+): void {
   const end = response.end as (...values: unknown[]) => unknown;
   response.end = (...values: unknown[]) => {
     pass.leave();
     return end.apply(response, values);
   };
-  response.once("close", () => {
+  onClosed(request, response, () => {
     if (response.writableEnded) pass.leave();
     else setTimeout(() => pass.leave(), abandonedMs).unref();
   });

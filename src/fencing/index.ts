@@ -27,8 +27,6 @@ export {
   type HonoFenceContext,
   honoFence,
   type NodeFenceOptions,
-  type NodeFenceRequest,
-  type NodeFenceResponse,
 } from "./http.ts";
 export {
   type FencedUpdateOptions,
@@ -41,6 +39,7 @@ export {
   type MongodbUpdateResult,
 } from "./mongodb.ts";
 export { fenceMysql, type MysqlTransaction, migrateMysqlFence, mysqlFenceMigration } from "./mysql.ts";
+export type { NodeFenceRequest, NodeFenceResponse, NodeFenceSocket } from "./node-exchange.ts";
 export {
   fencePostgres,
   migratePostgresFence,
