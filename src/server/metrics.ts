@@ -25,7 +25,16 @@ export class Metrics {
   readonly refusals = zeros(["contended", "queue-full", "id-reused"]);
   readonly errors = zeros(errorCodes);
   /** Clients that were cut off, by why. */
-  readonly dropped = zeros(["malformed", "no-hello", "silent", "slow-reader", "token", "version"]);
+  readonly dropped = zeros([
+    "foreign-host",
+    "foreign-origin",
+    "malformed",
+    "no-hello",
+    "silent",
+    "slow-reader",
+    "token",
+    "version",
+  ]);
   readonly addWait: (milliseconds: number) => void;
   readonly addHold: (milliseconds: number) => void;
   readonly addStore: Readonly<

@@ -36,6 +36,7 @@ import { renewPermitted } from "./renew-permitted.ts";
 export const grpcStatus = {
   ok: 0,
   invalidArgument: 3,
+  permissionDenied: 7,
   resourceExhausted: 8,
   failedPrecondition: 9,
   unavailable: 14,

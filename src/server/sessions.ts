@@ -45,11 +45,11 @@ export class Sessions {
       visitor = identities.admit(request.headers.authorization, `anybody at ${request.socket.remoteAddress}`);
     } catch (error) {
       onError(error);
-      refuse(request, grpcStatus.unauthenticated, (error as Error).message);
+      refuseCall(request, "unauthenticated", (error as Error).message);
       return;
     }
     if (this.#left) {
-      refuse(request, grpcStatus.unavailable, "The server is stopping.");
+      refuseCall(request, "unavailable", "The server is stopping.");
       return;
     }
     metrics.sessions++;
@@ -71,14 +71,18 @@ export class Sessions {
   }
 }
 
-/** An answer of gRPC that is nothing but its status. */
-function refuse({ stream }: Http2ServerRequest, status: number, message: string): void {
+/** Answers a call of gRPC with nothing but a status. */
+export function refuseCall(
+  { stream }: Http2ServerRequest,
+  status: keyof typeof grpcStatus,
+  message: string,
+): void {
   stream.on("error", () => {});
   stream.respond(
     {
       ":status": 200,
       "content-type": "application/grpc+proto",
-      "grpc-status": `${status}`,
+      "grpc-status": `${grpcStatus[status]}`,
       "grpc-message": encodeURIComponent(message),
     },
     { endStream: true },

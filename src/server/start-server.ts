@@ -1,10 +1,12 @@
 /** Puts the server together. */
 import type { Http2ServerResponse } from "node:http2";
+import { isIP } from "node:net";
 import type { Logger } from "pino";
 import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
 import { createCalls } from "./calls.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import { Health } from "./health.ts";
+import { createHostCheck, forbid, isLoopback } from "./host-check.ts";
 import { Identities } from "./identity.ts";
 import { Ledger } from "./ledger.ts";
 import { resolveLimits, type ServerLimits } from "./limits.ts";
@@ -28,6 +30,11 @@ export interface ServerOptions {
   readonly tokens?: string | readonly TokenEntry[];
   /** Whether to listen beyond loopback without tokens. Default false. */
   readonly insecure?: boolean;
+  /**
+   * The names that clients reach the server by, such as "locks.internal". Requests for another name are refused; those for an address, for
+   * loopback and for a name in the certificate are not. Default: any name if there are tokens, otherwise no more names.
+   */
+  readonly hosts?: readonly string[];
   /** Encrypts connections, and with `clientCa` demands certificates of clients. Default: neither. */
   readonly tls?: TlsOptions;
   /** The bounds of what clients can ask for. */
@@ -85,6 +92,7 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
   const port = checkInteger("port", options.port ?? 7_420, 0, 65_535);
   const limits = resolveLimits(options.limits ?? {});
   if (!isLoopback(host) && options.tokens === undefined && !insecure) throw exposed(host);
+  const hostCheck = createHostCheck({ hosts: hostsOf(options), cert: options.tls?.cert });
   const { logger } = log;
   const tokens = await openTokens(options.tokens, logger);
 
@@ -119,7 +127,11 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
         metrics.connections = count;
       },
       handle(request, response) {
-        if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
+        const refusal = hostCheck(request);
+        if (refusal !== undefined) {
+          onDrop(refusal.reason);
+          forbid(request, response, refusal.message);
+        } else if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
         else if (isPage(request)) void showPage(request, response, health, metrics);
         else calls.handle(request, response);
       },
@@ -180,8 +192,10 @@ async function openTokens(tokens: ServerOptions["tokens"], logger: Logger): Prom
   });
 }
 
-function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
+/** The name that the server listens on is one that clients reach it by. */
+function hostsOf({ hosts, host = "", tokens }: ServerOptions): readonly string[] | undefined {
+  if (hosts === undefined && tokens !== undefined) return undefined;
+  return host === "" || isIP(host) !== 0 ? (hosts ?? []) : [...(hosts ?? []), host];
 }
 
 function exposed(host: string): HoldfastError {

@@ -175,6 +175,7 @@ function storeUrl(configuration: Configuration): string {
 function serverOptions(configuration: Configuration): Omit<ServerOptions, "store"> {
   const value = <T>(name: string) => configuration.get(name)?.value as T;
   const tokens = value<string | undefined>("tokens");
+  const hosts = value<string | undefined>("hosts");
   const tls = tlsOptions(configuration);
   return {
     host: value<string>("address"),
@@ -182,6 +183,7 @@ function serverOptions(configuration: Configuration): Omit<ServerOptions, "store
     insecure: value<boolean | undefined>("insecure") === true,
     limits: Object.fromEntries(limitNames.map((name) => [name, value(limitSetting(name))])) as ServerLimits,
     ...(tokens !== undefined && { tokens }),
+    ...(hosts !== undefined && { hosts: hosts.split(",").map((name) => name.trim()) }),
     ...(tls !== undefined && { tls }),
   };
 }

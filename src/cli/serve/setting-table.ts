@@ -70,6 +70,11 @@ export const settings: readonly Setting[] = [
   },
   { name: "tokens", kind: "path", help: "the token file: who may do what (default: everybody everything)" },
   { name: "insecure", kind: "switch", help: "listen beyond this machine without tokens" },
+  {
+    name: "hosts",
+    kind: "text",
+    help: "the names that clients reach the server by, separated by commas (default with tokens: any)",
+  },
   { name: "tls.cert", kind: "path", help: "the certificate chain (PEM); encrypts connections" },
   { name: "tls.key", kind: "path", help: "its private key (PEM)" },
   {

@@ -1,0 +1,99 @@
+/**
+ * Keeps web pages away from a server that asks for no token.
+ *
+ * A page can have its own name lead to this machine (DNS rebinding). The browser then takes the server for the page's own, and lets the
+ * page read every answer; but it sends the page's name as the host. A page of another origin is sent along as `Origin`.
+ */
+import { X509Certificate } from "node:crypto";
+import type { Http2ServerRequest, ServerHttp2Stream } from "node:http2";
+import { isIP } from "node:net";
+import { invalid } from "../core/index.ts";
+import type { AnyRequest, AnyResponse } from "./listener.ts";
+import { refuseCall } from "./sessions.ts";
+
+export interface HostCheckOptions {
+  /** The names to answer to, beside those of loopback; undefined: to any name. */
+  readonly hosts: readonly string[] | undefined;
+  /** The certificate chain of the server, in PEM. It answers to the names in it. */
+  readonly cert: string | Buffer | undefined;
+}
+
+/** Why a request is refused. */
+export interface HostRefusal {
+  readonly reason: "foreign-host" | "foreign-origin";
+  readonly message: string;
+}
+
+export type HostCheck = (request: AnyRequest) => HostRefusal | undefined;
+
+export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
+  const names = new Set(hosts?.map(checkName));
+  const certificate = cert === undefined ? undefined : new X509Certificate(cert);
+  const isOwn = (name: string) =>
+    // A name leads anywhere, but an address leads to this server only if the server has it.
+    isIP(name) !== 0 || isLoopback(name) || names.has(name) || certificate?.checkHost(name) !== undefined;
+
+  return ({ headers }) => {
+    const authority = String(headers[":authority"] ?? headers.host ?? "");
+    const name = nameOf(authority);
+    if (hosts !== undefined && (name === undefined || !isOwn(name))) {
+      return {
+        reason: "foreign-host",
+        message: `This server does not answer to the host ${show(authority)}. Add the name to its hosts (--hosts), or give it tokens.`,
+      };
+    }
+    const { origin } = headers;
+    if (origin === undefined || isSame(origin, authority)) return undefined;
+    return {
+      reason: "foreign-origin",
+      message: `This server answers no web pages of another origin, such as ${show(origin)}.`,
+    };
+  };
+}
+
+/** Answers a request that is refused, as its client understands it. */
+export function forbid(request: AnyRequest, response: AnyResponse, message: string): void {
+  const type = request.headers["content-type"] ?? "";
+  if (request.httpVersionMajor === 2 && /^application\/grpc(\+|;|$)/.test(type)) {
+    refuseCall(request as Http2ServerRequest, "permissionDenied", message);
+    return;
+  }
+  const either = response as { stream?: ServerHttp2Stream } & Pick<AnyResponse, "setHeader" | "statusCode">;
+  either.statusCode = 403;
+  either.setHeader("content-type", "application/json");
+  // What is still to come of the request is not read.
+  if (either.stream === undefined) either.setHeader("connection", "close");
+  response.end(`${JSON.stringify({ code: "permission_denied", message })}\n`);
+}
+
+export function isLoopback(host: string): boolean {
+  return /^(.+\.)?localhost$/.test(host) || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
+}
+
+/** The name in the host of a request, without its port; undefined if there is none. */
+function nameOf(authority: string): string | undefined {
+  const [, address, name] = /^(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d{1,5})?$/i.exec(authority) ?? [];
+  return (address ?? name)?.toLowerCase().replace(/\.$/, "");
+}
+
+function isSame(origin: string, authority: string): boolean {
+  try {
+    const page = new URL(origin);
+    return page.host === new URL(`${page.protocol}//${authority}`).host;
+  } catch {
+    return false;
+  }
+}
+
+function checkName(name: string): string {
+  const isName = typeof name === "string" && /^[\w.-]+$/.test(name);
+  if (isName) return name.toLowerCase().replace(/\.$/, "");
+  throw invalid(
+    `hosts must be names such as "locks.internal", without a scheme or a port, not ${show(name)}.`,
+  );
+}
+
+function show(value: string): string {
+  const text = String(value);
+  return JSON.stringify(text.length > 100 ? `${text.slice(0, 100)}…` : text);
+}
