@@ -5,10 +5,11 @@ import { locksOf } from "./batch.ts";
 import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
+import { IS_WHOLE, SETS } from "./script-constants.ts";
 
 /**
  * KEYS[1]   the partition's locks
- * KEYS[2]   the claims of a record that is spread, a hash
+ * KEYS[2]   the claims of a record that is spread, a hash; KEYS[3..6] the sets of them
  * ARGV[1]   the claim's id
  * ARGV[2]   its token
  * ARGV[3]   the fence that this server gave it
@@ -18,8 +19,8 @@ import { nextCall, replyTo } from "./numbered-call.ts";
  * ARGV[7]   the lock's key
  * ARGV[8]   the number of the call
  *
- * Replies that number, and 1 if the claim is held with that token and that grant, which is now the agreed one, and 0 otherwise. Reads
- * and writes records in the two forms that \`script.ts\` describes.
+ * Replies that number, and "1" if the claim is held with that token and that grant, which is now the agreed one, and "0" otherwise: texts,
+ * which clients leave as they are. Reads and writes records in the two forms that \`script.ts\` describes.
  */
 const SCRIPT = `
 local TOKEN, FENCE, ACQUIRED, EXPIRES, AGREED_BY = 2, 11, 12, 13, 15
@@ -28,7 +29,7 @@ local LONE = 104
 local call = redis.call
 local id, token, own, fence, acquired = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local by, key = ARGV[6], ARGV[7]
-local YES = { ARGV[8], 1 }
+local YES = { ARGV[8], '1' }
 local time = call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 
@@ -46,7 +47,7 @@ end
 -- A replica may not have heard of the grant. It refuses every write, also one that changes nothing: no lock has such a name.
 local function no()
   call('HDEL', KEYS[1], '\\n')
-  return { ARGV[8], 0 }
+  return { ARGV[8], '0' }
 end
 
 if fence > tonumber(call('HGET', KEYS[1], '') or 0) then call('HSET', KEYS[1], '', ARGV[4]) end
@@ -65,7 +66,8 @@ if string.byte(text) == LONE then
   return YES
 end
 
-local packed = call('HGET', KEYS[2], id)
+${IS_WHOLE}
+local packed = is_whole(unpack(KEYS, 2)) and call('HGET', KEYS[2], id)
 local claim = packed and cmsgpack.unpack(packed)
 if not claim or not is_that_grant(claim[TOKEN], claim[FENCE], claim[EXPIRES]) then return no() end
 local whose = agreed_by(claim[AGREED_BY], claim[FENCE])
@@ -98,8 +100,9 @@ export async function confirmGrant(
     ref.key,
     number,
   ];
-  const reply = await call(connection, locks, ["2", locks, `${partition}:claims:${ref.key}`, ...args]);
-  return replyTo(number, reply, connection, locks)[1] === 1;
+  const sets = SETS.map((kind) => `${partition}:${kind}:${ref.key}`);
+  const reply = await call(connection, locks, [String(1 + sets.length), locks, ...sets, ...args]);
+  return String(replyTo(number, reply, connection, locks)[1]) === "1";
 }
 
 async function call(connection: Connection, key: string, words: readonly string[]): Promise<unknown> {

@@ -48,10 +48,24 @@ const constants: Readonly<Record<string, number | string>> = {
   HALF: 100_000_000,
 };
 
-/** Where the claims of a record that is spread are, and the sorted sets of them. */
-export const KEYS_OF = ["claims", "held", "limits", "waiting", "queue"]
-  .map((kind) => `partition .. ':${kind}:' .. key`)
-  .join(", ");
+/**
+ * Whether no set of a spread record is lost. Without waiters there are three. Three are also left when both sets of the waiters are lost,
+ * but then there are more claims than holders.
+ */
+export const IS_WHOLE = `
+local function is_whole(claims, held, limits, waiting, queue)
+  local count = redis.call('EXISTS', claims, held, limits, waiting, queue)
+  if count ~= 3 then return count == 5 end
+  local holders = redis.call('ZCARD', held)
+  return holders > 0 and redis.call('HLEN', claims) == holders
+end
+`;
+
+/** The claims of a record that is spread, and the sorted sets of them. */
+export const SETS = ["claims", "held", "limits", "waiting", "queue"] as const;
+
+/** Where they are. */
+export const KEYS_OF = SETS.map((kind) => `partition .. ':${kind}:' .. key`).join(", ");
 
 export function withConstants(lua: string): string {
   return lua.replace(/\b[A-Z_]+\b/g, (name) => String(constants[name] ?? name));

@@ -1,4 +1,4 @@
-import { KEYS_OF } from "./script-constants.ts";
+import { IS_WHOLE, KEYS_OF } from "./script-constants.ts";
 
 /**
  * The part of the script that knows all the rules. `script.ts` leaves to it what is not simple, and makes it when it is first needed:
@@ -243,10 +243,12 @@ local function make_careful(us, now)
       return a[ARRIVAL] < b[ARRIVAL]
     end
 
+    ${IS_WHOLE}
+
     local function look(record, most)
       local held, waiting = {}, {}
       local claims = record.lone and { record.lone } or {}
-      if not record.lone then
+      if record.fence > 0 and not record.lone and (records[record.key] or is_whole(keys_of(record.key))) then
         for _, text in ipairs(call('HVALS', record.claims_key)) do claims[#claims + 1] = unpack(text) end
       end
       for _, claim in ipairs(claims) do
@@ -288,13 +290,13 @@ local function make_careful(us, now)
       return record
     end
 
-    -- Whether what the sets say is not what the field says. Redis drops the sets of a record that is over, at a time of its own, but not
-    -- the field that tells of them; and it may evict some of them. Where the field was lost or could not be written, sets are left
-    -- that the claim which then came alone does not count. Of a partition that is just moved to another server some sets may not be
-    -- there yet: then a command with several keys is refused.
+    -- Whether the sets are not what the field says. Redis drops the sets of a record that is over, at a time of its own, but not the
+    -- field; and it may evict any of them. Where the field was lost or could not be written, sets are left that the claim which then
+    -- came alone does not count. Of a partition that is just moved to another server some sets may not be there yet: then a command
+    -- with several keys is refused.
     local function is_over(record)
-      if record.lone then return call('HLEN', record.claims_key) > 0 end
-      return record.last <= now or call('EXISTS', record.claims_key, record.held_key, record.limits_key) < 3
+      if record.lone then return call('EXISTS', keys_of(record.key)) > 0 end
+      return record.last <= now or not is_whole(keys_of(record.key))
     end
 
     local function begin_anew(record)

@@ -26,11 +26,16 @@ export const OWNERS = [["a"], ["b", ""]] as const;
 /** When histories begin. Redis drops keys by its own clock, so it must be in the future for good. */
 export const START_US = Date.UTC(2100, 0) * 1_000;
 
-/** What happens at one moment: a batch of operations, or the server forgets its data or its scripts. */
+/** The parts of a lock in Redis: its field, and the keys of a lock that several claims share. */
+export const PARTS = ["field", "claims", "held", "limits", "waiting", "queue"] as const;
+
+/** What happens at one moment: a batch of operations, or the server loses its data, its scripts or one part of a lock. */
 export interface Round {
   /** How far the server's clock has moved since the round before, forwards or back. */
   readonly afterUs: number;
-  readonly does: "batch" | "forget data" | "forget scripts";
+  readonly does: "batch" | "forget data" | "forget scripts" | "lose a part";
+  /** Which part is lost, of the lock that the first operation names. */
+  readonly part: (typeof PARTS)[number];
   /** Which client sends the batch. */
   readonly client: 0 | 1;
   readonly operations: readonly KeyOperation[];
@@ -87,7 +92,9 @@ const roundArbitrary = (
     does: fc.oneof(
       { weight: 100, arbitrary: fc.constant("batch" as const) },
       { weight: 1, arbitrary: fc.constantFrom("forget data" as const, "forget scripts" as const) },
+      { weight: 4, arbitrary: fc.constant("lose a part" as const) },
     ),
+    part: fc.constantFrom("field" as const, ...PARTS),
     client: fc.constantFrom(0 as const, 1 as const),
     operations,
   });
@@ -204,22 +211,25 @@ function resolveHistory({ keys, maxWaiters, scenes, rounds }: Drawn): History {
   // The machine runs along, for what is aimed at its claims.
   const machine = new MachinePartition();
   let us = START_US;
-  const resolveRound = ({ time, does, client, operations: drawn, meetsOnly }: DrawnRound): Round => {
+  const resolveRound = ({ time, does, part, client, operations: drawn, meetsOnly }: DrawnRound): Round => {
     const afterUs = "us" in time ? time.us : usToExpiry(machine, time, us);
     us += afterUs;
     if (does === "forget data") machine.forget();
     const hadRecord = new Set(machine.records.keys());
     const isMet = ([index, { raw }]: [number, DrawnOperation]) =>
       hadRecord.has(keys[index % scenes.length]!) === (raw.does !== "acquire");
-    const operations = meetsOnly && drawn.some(isMet) ? drawn.filter(isMet) : drawn;
+    const met = meetsOnly && drawn.some(isMet) ? drawn.filter(isMet) : drawn;
+    const operations = does === "lose a part" ? met.slice(0, 1) : met;
     const resolved = operations.map(([index, drawn]): KeyOperation => {
       const scene = { ...scenes[index % scenes.length]!, maxWaiters: maxWaiters[client] };
       const key = keys[index % scenes.length]!;
       const operation = aimed(machine.records.get(key), drawn, resolveOperation(drawn.raw, scene, key));
       if (does === "batch") machine.apply([{ key, operation }], us, client);
+      // Whether the lock had that part is known only when the history is played. This is for what is aimed at its claims.
+      if (does === "lose a part") machine.forgetClaims(key, part !== "field");
       return { key, operation };
     });
-    return { afterUs, does, client, operations: resolved };
+    return { afterUs, does, part, client, operations: resolved };
   };
   return { maxWaiters, rounds: rounds.map(resolveRound) };
 }

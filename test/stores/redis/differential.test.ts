@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";
 import { findDifference } from "./difference-search.ts";
 import { Differential } from "./differential.ts";
+import { PARTS } from "./differential-histories.ts";
 
 /** The same in every run, which is known to meet all cases, and some that nobody has played before. */
 const searches = [
@@ -31,6 +32,8 @@ const cases = [
   "grant published",
   "forget data",
   "forget scripts",
+  "lose a lone lock's field",
+  ...PARTS.map((part) => `lose a shared lock's ${part}`),
 ];
 
 let server: RedisServer;

@@ -10,7 +10,7 @@ import { SCRIPT } from "../../../src/stores/redis/script.ts";
 import { Channels } from "./channels.ts";
 import { type History, OWNERS, type Round, START_US, sayOperation } from "./differential-histories.ts";
 import { type Grant, type KeyOperation, MachinePartition } from "./machine-partition.ts";
-import { assertKeys } from "./partition-keys.ts";
+import { assertKeys, LOCKS } from "./partition-keys.ts";
 import { TimedClient, timedScript } from "./timed-script.ts";
 
 /**
@@ -98,6 +98,8 @@ class Playing {
   readonly #stores: readonly Store[];
   readonly #machine = new MachinePartition();
   readonly #told: Grant[] = [];
+  /** The locks that have lost a part. What is left of the others stays until somebody wants the lock, or it expires. */
+  readonly #damaged = new Set<string>();
   readonly #played: Played[] = [];
   readonly #published: Published[] = [];
   #us = START_US;
@@ -152,6 +154,7 @@ class Playing {
 
   async #playRound(round: Round): Promise<void> {
     if (round.does === "batch") return this.#playBatch(round);
+    if (round.does === "lose a part") return this.#losePart(round);
     this.#played.push({ us: this.#us, round, answers: [] });
     this.#count(round.does);
     if (round.does === "forget scripts") {
@@ -161,6 +164,21 @@ class Playing {
       await this.#redis.flushall();
       this.#machine.forget();
     }
+  }
+
+  /** A part that is left over from an earlier loss belongs to no claim, and the loss of it changes nothing. */
+  async #losePart(round: Round): Promise<void> {
+    const [{ key }] = round.operations as [KeyOperation];
+    const isSpread = (await this.#redis.hget(LOCKS, key))?.startsWith("s") === true;
+    const isField = round.part === "field";
+    const lost = isField
+      ? await this.#redis.hdel(LOCKS, key)
+      : await this.#redis.del(`holdfast:{0}:${round.part}:${key}`);
+    if (lost === 0 || !(isField || isSpread)) return;
+    this.#played.push({ us: this.#us, round, answers: [] });
+    this.#count(`lose ${isSpread ? "a shared" : "a lone"} lock's ${round.part}`);
+    this.#damaged.add(key);
+    this.#machine.forgetClaims(key, !isField);
   }
 
   async #playBatch(round: Round): Promise<void> {
@@ -204,7 +222,8 @@ class Playing {
   }
 
   async #checkKeys(): Promise<void> {
-    await assertKeys(this.#redis, this.#machine.records, Math.floor(this.#latestUs / 1_000));
+    const latestMs = Math.floor(this.#latestUs / 1_000);
+    await assertKeys(this.#redis, this.#machine.records, latestMs, this.#damaged);
   }
 
   #countBatch(operations: readonly KeyOperation[], answers: readonly unknown[]): void {
@@ -239,7 +258,8 @@ async function ask(store: Store, { key, operation }: KeyOperation): Promise<unkn
   }
 }
 
-function sayRound({ us, round: { does, client, operations }, answers }: Played): string {
+function sayRound({ us, round: { does, part, client, operations }, answers }: Played): string {
+  if (does === "lose a part") return `${sayTime(us)}, the lock ${operations[0]?.key} loses its ${part}`;
   if (does !== "batch") return `${sayTime(us)}, the server has to ${does}`;
   const lines = operations.map(
     (operation, index) => `    ${sayOperation(operation)} → ${inline(answers[index])}`,

@@ -60,6 +60,12 @@ export class MachinePartition {
     this.#high = 0n;
   }
 
+  /** As after a part of a lock was lost. Where its field is left, there still is a record, of nobody. */
+  forgetClaims(key: string, isFieldLeft: boolean): void {
+    if (isFieldLeft) this.#records.set(key, emptyRecord());
+    else this.#records.delete(key);
+  }
+
   apply(operations: readonly KeyOperation[], us: number, client: number): BatchOutcome {
     const grants: Grant[] = [];
     const call: Call = { us, mark: this.#marks.get(client) ?? 0n, touched: new Set(), fence: undefined };

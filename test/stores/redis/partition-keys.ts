@@ -5,7 +5,7 @@
 import type { Redis } from "ioredis";
 import type { LockRecord } from "../../../src/core/record.ts";
 
-const LOCKS = "holdfast:{0}:locks";
+export const LOCKS = "holdfast:{0}:locks";
 /** Written with the first use of a store. */
 const AGREEMENT = "holdfast:{0}:partitions";
 const BELONGING = /^holdfast:\{0\}:[a-z]+:(.*)$/s;
@@ -20,11 +20,12 @@ return found`;
 /** Between the real time and that of the histories. */
 const FAR_MS = 10 * 365 * 86_400_000;
 
-/** `latestMs` is the latest time at which a key may have been written, on the clock of the history. */
+/** `latestMs` is the latest time at which a key may have been written, on the clock of the history. Nothing is said of `damaged` locks. */
 export async function assertKeys(
   redis: Redis,
   records: ReadonlyMap<string, LockRecord>,
   latestMs: number,
+  damaged: ReadonlySet<string>,
 ): Promise<void> {
   const found = (await redis.eval(LIST, 0)) as [key: string, ttlMs: number][];
   for (const [key, ttlMs] of found) {
@@ -34,6 +35,7 @@ export async function assertKeys(
       continue;
     }
     const [, name = ""] = BELONGING.exec(key) ?? [];
+    if (damaged.has(name)) continue;
     const record = records.get(name);
     if (record === undefined) throw new Error(`Redis has ${key}, of a record that has no claim.`);
     assertKept(key, ttlMs, record, latestMs);
@@ -41,10 +43,12 @@ export async function assertKeys(
   const locks = new Set(await redis.hkeys(LOCKS));
   locks.delete("");
   for (const name of locks) {
-    if (!records.has(name)) throw new Error(`Redis has a lock ${name}, of a record that has no claim.`);
+    if (!records.has(name) && !damaged.has(name))
+      throw new Error(`Redis has a lock ${name}, of a record that has no claim.`);
   }
   for (const name of records.keys()) {
-    if (!locks.has(name)) throw new Error(`Redis has no record of ${name}, which has claims.`);
+    if (!locks.has(name) && !damaged.has(name))
+      throw new Error(`Redis has no record of ${name}, which has claims.`);
   }
 }
 

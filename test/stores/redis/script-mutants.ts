@@ -65,6 +65,21 @@ export const scriptMutants: readonly ScriptMutant[] = [
     replace: "call('ZRANGEBYSCORE', by_expiry, '-inf', now - 1)",
   },
   {
+    name: "a set that is lost is not missed",
+    find: "if count ~= 3 then return count == 5 end",
+    replace: "if count ~= 3 then return count >= 3 end",
+  },
+  {
+    name: "both sets of the waiters are not missed",
+    find: "return holders > 0 and redis.call('HLEN', claims) == holders",
+    replace: "return holders > 0",
+  },
+  {
+    name: "sets that are left over count for a lone holder",
+    find: "if record.lone then return call('EXISTS', keys_of(record.key)) > 0 end",
+    replace: "if record.lone then return false end",
+  },
+  {
     name: "a waiter never expires",
     find: "ipairs({ record.held_key, record.waiting_key })",
     replace: "ipairs({ record.held_key })",

@@ -3,8 +3,9 @@
  * error may have advised, or evicted with its hash; a set is evicted; an operation fails when some are written. What is then left
  * may neither make anybody a holder nor let in more than the limit.
  */
-import type { ClaimRequest } from "holdfast";
-import { expect, test } from "vitest";
+import type { ClaimRequest, HeldAnswer } from "holdfast";
+import { describe, expect, test } from "vitest";
+import type { QuorumMember } from "../../../src/core/index.ts";
 import { claimRequest } from "../../core/claim-request.ts";
 import { START_US } from "./differential-histories.ts";
 import { timedStore } from "./timed-store.ts";
@@ -66,6 +67,37 @@ test("redis: a holder whose limit was evicted is gone, instead of beside others"
   await timed.redis.del("holdfast:{0}:limits:k");
   expect(await ask("reader", { limit: 100, wait: false })).toBe("held");
   expect(await stateOf("writer")).toBe("gone");
+});
+
+describe.each(["claims", "held", "limits", "waiting", "queue"])("redis: a lock whose %s are lost", (part) => {
+  // 1. "holder" holds, "waiter" waits. 2. One part is evicted. 3. Somebody else asks.
+  const lose = async () => {
+    expect([await ask("holder"), await ask("waiter")]).toEqual(["held", "waiting"]);
+    expect(await timed.redis.del(`holdfast:{0}:${part}:k`)).toBe(1);
+  };
+
+  test("is free, and all of its claims are gone", async () => {
+    await lose();
+    expect(await ask("next")).toBe("held");
+    expect([await stateOf("holder"), await stateOf("waiter")]).toEqual(["gone", "gone"]);
+    expect([await ask("waiter"), await stateOf("next")]).toEqual(["waiting", "held"]);
+  });
+
+  test("has nobody to look at", async () => {
+    await lose();
+    const [seen] = (await timed.store.look({ key: "k", maxClaims: 10 })).keys;
+    expect(seen).toMatchObject({ heldCount: 0, waitingCount: 0, held: [], waiting: [] });
+  });
+
+  test("has no grant to confirm", async () => {
+    const { fence } = (await timed.store.acquire(
+      claimRequest("holder", { key: "k", ttlMs: 60_000 }),
+    )) as HeldAnswer;
+    await lose();
+    const agreed = { fence: fence + 1n, acquiredAtMs: 1 };
+    const ref = { key: "k", id: "holder", token: "holder" };
+    expect(await (timed.store as QuorumMember).confirm(ref, fence, agreed)).toBe(false);
+  });
 });
 
 test("redis: what was answered of a lock is not told when it could not be written with what follows", async () => {
