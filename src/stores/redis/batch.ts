@@ -1,12 +1,12 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
-import { createHash } from "node:crypto";
 import type { ClaimRef, GrantRef, StayAwake } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { failedAlone, mapError, replyCode, unsureOfRelease } from "./errors.ts";
+import { failedAlone, mapError, unsureOfRelease } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";
 import { type AskedOperation, operationWords } from "./operation-words.ts";
 import { Reply } from "./reply.ts";
 import { SCRIPT } from "./script.ts";
+import { Script } from "./script-call.ts";
 
 /** The verbs of the script. */
 export const ACQUIRE = "1";
@@ -64,7 +64,7 @@ export function locksOf(partition: string): string {
 /** As many as a fence can have: it is a whole number that Lua knows exactly. */
 const MARK_DIGITS = 16;
 
-const SHA = createHash("sha1").update(SCRIPT).digest("hex");
+const script = new Script(SCRIPT);
 
 export interface BatchOptions {
   readonly connection: Connection;
@@ -140,8 +140,9 @@ export class Batch {
     const wait = this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
-    const { losses } = this.#options.connection;
-    this.#call(words).then(
+    const { connection } = this.#options;
+    const { losses } = connection;
+    script.run(connection, this.#locks, words).then(
       (reply) => {
         this.#land(wait, () => this.#answer(batch, stamp, losses, reply));
       },
@@ -218,14 +219,5 @@ export class Batch {
       this.#settings = `[${maxWaiters},${JSON.stringify(channelPrefix)},${owners}]`;
     }
     return this.#settings;
-  }
-
-  #call(words: readonly string[]): Promise<unknown> {
-    const { connection } = this.#options;
-    return connection.send(this.#locks, "evalsha", [SHA, ...words]).catch((error: unknown) => {
-      if (replyCode(error) !== "NOSCRIPT") throw error;
-      // Sent whole once; from then on the server knows it by its hash.
-      return connection.send(this.#locks, "eval", [SCRIPT, ...words]);
-    });
   }
 }

@@ -1,10 +1,10 @@
 /** Puts a fence that several servers agreed upon in place of the one that this server gave by itself. */
-import { createHash } from "node:crypto";
 import type { AgreedGrant, ClaimRef } from "../../core/index.ts";
 import { locksOf } from "./batch.ts";
 import type { Connection } from "./connection.ts";
-import { mapError, replyCode } from "./errors.ts";
+import { mapError } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
+import { Script } from "./script-call.ts";
 import { IS_WHOLE, SETS } from "./script-constants.ts";
 
 /**
@@ -22,7 +22,7 @@ import { IS_WHOLE, SETS } from "./script-constants.ts";
  * Replies that number, and "1" if the claim is held with that token and that grant, which is now the agreed one, and "0" otherwise: texts,
  * which clients leave as they are. Reads and writes records in the two forms that \`script.ts\` describes.
  */
-const SCRIPT = `
+const script = new Script(`
 local TOKEN, FENCE, ACQUIRED, EXPIRES, AGREED_BY = 2, 11, 12, 13, 15
 local JOINED = '*'
 local LONE = 104
@@ -77,9 +77,7 @@ call('HSET', KEYS[2], id, cmsgpack.pack(claim))
 local last, arrivals, weight, expires = struct.unpack('<dddd', text, 2)
 call('HSET', KEYS[1], key, 's' .. struct.pack('<dddd', math.max(last, fence), arrivals, weight, expires))
 return YES
-`;
-
-const SHA = createHash("sha1").update(SCRIPT).digest("hex");
+`);
 
 export async function confirmGrant(
   connection: Connection,
@@ -101,18 +99,10 @@ export async function confirmGrant(
     number,
   ];
   const sets = SETS.map((kind) => `${partition}:${kind}:${ref.key}`);
-  const reply = await call(connection, locks, [String(1 + sets.length), locks, ...sets, ...args]);
-  return String(replyTo(number, reply, connection, locks)[1]) === "1";
-}
-
-async function call(connection: Connection, key: string, words: readonly string[]): Promise<unknown> {
+  const words = [String(1 + sets.length), locks, ...sets, ...args];
   try {
-    try {
-      return await connection.send(key, "EVALSHA", [SHA, ...words]);
-    } catch (error) {
-      if (replyCode(error) !== "NOSCRIPT") throw error;
-      return await connection.send(key, "EVAL", [SCRIPT, ...words]);
-    }
+    const reply = await script.run(connection, locks, words);
+    return String(replyTo(number, reply, connection, locks)[1]) === "1";
   } catch (error) {
     throw mapError(error);
   }

@@ -65,6 +65,10 @@ export interface Connection {
    * may be that to a second copy.
    */
   readonly resends: boolean;
+  /** The database that the client was made for. Undefined in a cluster, which has one, and where the client does not tell. */
+  readonly database: number | undefined;
+  /** Whether scripts select that database. Set once the server has shown that its user may. */
+  selects: boolean;
   /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
   send(key: string, command: string, args: readonly string[]): Promise<unknown>;
   /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
@@ -103,9 +107,12 @@ function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
 function overIoRedis(client: IoRedisClient): Connection {
   const cluster = client.isCluster === true ? historyOf(client, IoClusterHistory) : undefined;
   const history = cluster ?? historyOf(client, IoRedisHistory);
+  const { db, sentinels } = (client.options ?? {}) as { db?: unknown; sentinels?: unknown };
   return {
     cluster: cluster !== undefined,
-    sentinel: Array.isArray((client.options as { sentinels?: unknown } | undefined)?.sentinels),
+    sentinel: Array.isArray(sentinels),
+    database: cluster === undefined && typeof db === "number" ? db : undefined,
+    selects: false,
     get losses() {
       return history.losses;
     },
@@ -168,9 +175,13 @@ function overNodeRedis(client: NodeRedisClient): Connection {
     if (cluster) return client.sendCommand(...([key, false, words] as never[]));
     return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
   };
+  const { database = 0 } = (client.options ?? {}) as { database?: number };
   return {
     cluster,
     sentinel,
+    // A sentinel does not tell its options.
+    database: cluster || sentinel ? undefined : database,
+    selects: false,
     get losses() {
       return lost?.losses ?? 0;
     },

@@ -5,19 +5,21 @@ import { mapError, replyCode } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
 
 /**
- * KEYS[1]: where the number of partitions is written down. ARGV[1]: that of this store. ARGV[2]: the number of the call.
+ * KEYS[1]: where the number of partitions is written down. ARGV[1]: that of this store. ARGV[2]: the number of the call. ARGV[3]: the
+ * database to select, or nothing.
  *
- * Replies the number of the call, the number that is written there, which is this store's when there was none, and what the server tells of
- * itself, or nothing where the user may not ask.
+ * Replies the number of the call, the number that is written there, which is this store's when there was none, what the server tells of
+ * itself, or nothing where the user may not ask, and "1" if the database was selected. A user who may not select a database cannot leave one.
  */
 const HELLO_SCRIPT = `
+local selected = ARGV[3] ~= '' and redis.pcall('SELECT', ARGV[3])
 local partitions = redis.call('GET', KEYS[1])
 if not partitions then
   redis.call('SET', KEYS[1], ARGV[1])
   partitions = ARGV[1]
 end
 local info = redis.pcall('INFO', 'server')
-return { ARGV[2], partitions, type(info) == 'string' and info or '' }
+return { ARGV[2], partitions, type(info) == 'string' and info or '', selected and not selected.err and '1' or '' }
 `;
 
 /**
@@ -59,16 +61,18 @@ export class Hello {
   async #say(): Promise<void> {
     // The first partition is the one that every number of partitions has.
     const key = `${this.#keyPrefix}:{0}:partitions`;
-    const [, partitions, info] = await this.#ask(key);
+    const [, partitions, info, selected] = await this.#ask(key);
     checkVersion(String(info));
     this.#checkPartitions(key, String(partitions));
+    this.#connection.selects = String(selected) === "1";
     this.#done = true;
   }
 
   async #ask(key: string): Promise<readonly unknown[]> {
     const number = nextCall();
     try {
-      const args = [HELLO_SCRIPT, "1", key, String(this.#partitions), number];
+      const database = String(this.#connection.database ?? "");
+      const args = [HELLO_SCRIPT, "1", key, String(this.#partitions), number, database];
       return replyTo(number, await this.#connection.send(key, "EVAL", args), this.#connection, key);
     } catch (error) {
       if (replyCode(error) === "MOVED" && !this.#connection.cluster) {

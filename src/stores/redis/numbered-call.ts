@@ -20,17 +20,22 @@ export function replyTo(
   key: string,
 ): readonly unknown[] {
   if (Array.isArray(reply) && String(reply[0]) === number) return reply as readonly unknown[];
-  throw lostCount(connection, key);
+  throw wrongReply(reply, connection, key);
 }
 
 /** The same for a reply in lines, of which the first is what the script was to repeat. */
 export function textReplyTo(stamp: string, reply: unknown, connection: Connection, key: string): string {
   const text = String(reply);
   if (text.startsWith(stamp) && text[stamp.length] === "\n") return text;
-  throw lostCount(connection, key);
+  throw wrongReply(text, connection, key);
 }
 
-function lostCount(connection: Connection, key: string): StoreUnavailableError {
+function wrongReply(reply: unknown, connection: Connection, key: string): StoreUnavailableError {
+  if (String(reply) === "QUEUED") {
+    return new StoreUnavailableError(
+      "The Redis client is inside a MULTI of the application, so the server only queued this call, and runs it at EXEC or never. Give the store a client of its own: redisStore(client.duplicate()).",
+    );
+  }
   // Waiting does not help: the count stays wrong for as long as the connection lasts.
   connection.startOver(key);
   return new StoreUnavailableError(

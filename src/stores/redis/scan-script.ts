@@ -3,6 +3,7 @@ import type { LookQuery } from "../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";
+import { Script } from "./script-call.ts";
 
 /** How many steps the server takes for one page. Each looks at one of the places that it keeps locks in. */
 const STEPS_PER_PAGE = "1000";
@@ -15,7 +16,7 @@ const STEPS_PER_PAGE = "1000";
  * KEYS[1]: the locks of the partition. ARGV: cursor, pattern, steps, limit, the number of the call. Replies that number; as HSCAN
  * does, without the locks themselves; and the cursor of the first step that found anything.
  */
-const SCAN_SCRIPT = `
+const script = new Script(`
 local cursor, found, first = ARGV[1], {}, nil
 for _ = 1, tonumber(ARGV[3]) do
   if #found == 0 then first = cursor end
@@ -25,7 +26,7 @@ for _ = 1, tonumber(ARGV[3]) do
   cursor = step[1]
   if cursor == '0' then break end
 end
-return { ARGV[5], cursor, found, first }`;
+return { ARGV[5], cursor, found, first }`);
 
 /** One page of keys, and where the server's scan goes on: "0" at its end. */
 export async function scanKeys(
@@ -39,9 +40,9 @@ export async function scanKeys(
   // What was shown already is of the first step that found anything, and the page goes on with that one.
   const steps = after === "" ? STEPS_PER_PAGE : "1";
   const number = nextCall();
-  const args = [SCAN_SCRIPT, "1", locks, scan, pattern, steps, String(limit), number];
+  const words = ["1", locks, scan, pattern, steps, String(limit), number];
   try {
-    const reply = await connection.send(locks, "EVAL", args);
+    const reply = await script.run(connection, locks, words);
     const [, next, found, first] = replyTo(number, reply, connection, locks);
     // The field without a name is no lock.
     const keys = (found as unknown[]).map(String).filter((key) => key !== "");
