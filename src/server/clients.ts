@@ -72,9 +72,9 @@ export class Clients {
       counts,
       acquire: (request) => guarded.acquire(request, client),
       renew: (refs) => guarded.renew(refs, client),
-      release: (refs) => guarded.release(refs),
+      release: (refs) => guarded.release(refs, client),
       look: (query) => guarded.look(query),
-      onGrant: (owner, listener) => guarded.onGrant(owner, listener),
+      onGrant: (owner, listener) => guarded.onGrant(owner, client, listener),
       async close() {},
     };
   }

@@ -1,4 +1,4 @@
-/** The store as the server's clients get at it: within the server's limits, measured, and counted. */
+/** The store as the server's clients get at it: each with its own claims, within the server's limits, measured, and counted. */
 import {
   type AcquireAnswer,
   type ClaimRef,
@@ -17,6 +17,8 @@ import {
 import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
+import { Owners } from "./owners.ts";
+import { type Owner, stored } from "./ownership.ts";
 import { renewPermitted } from "./renew-permitted.ts";
 
 export class GuardedStore {
@@ -24,6 +26,7 @@ export class GuardedStore {
   readonly #limits: ResolvedLimits;
   readonly #ledger: Ledger;
   readonly #metrics: Metrics;
+  readonly #owners = new Owners((owner, listener) => this.#subscribe(owner, listener));
 
   constructor(store: Store, limits: ResolvedLimits, ledger: Ledger, metrics: Metrics) {
     this.store = store;
@@ -32,7 +35,8 @@ export class GuardedStore {
     this.#metrics = metrics;
   }
 
-  async acquire(request: ClaimRequest, client: Client): Promise<AcquireAnswer> {
+  async acquire(asked: ClaimRequest, client: Client): Promise<AcquireAnswer> {
+    const request = stored(asked, client);
     const full = this.#admit(request, client);
     const startMs = performance.now();
     const answer = await this.store.acquire(full ? { ...request, wait: false } : request);
@@ -51,7 +55,9 @@ export class GuardedStore {
   async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
     const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
     if (refs.length === 1 && refusals[0] !== undefined) throw refusals[0];
-    return renewPermitted(refs, refusals, (permitted) => this.#renew(permitted, client));
+    return renewPermitted(refs, refusals, (permitted) =>
+      ownFirst(permitted, client, isGone, (named) => this.#renew(named, client)),
+    );
   }
 
   async #renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
@@ -72,7 +78,11 @@ export class GuardedStore {
     return answers;
   }
 
-  async release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+  async release(refs: readonly ClaimRef[], client: Client): Promise<readonly boolean[]> {
+    return ownFirst(refs, client, isNot, (named) => this.#release(named));
+  }
+
+  async #release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
     const startMs = performance.now();
     const released = await this.store.release(refs);
     const nowMs = performance.now();
@@ -86,6 +96,7 @@ export class GuardedStore {
     return released;
   }
 
+  /** What the store says. Whoever passes it on shows each principal what it may see of it. */
   async look(query: LookQuery): Promise<LookPage> {
     const startMs = performance.now();
     const page = await this.store.look(query);
@@ -93,7 +104,11 @@ export class GuardedStore {
     return page;
   }
 
-  onGrant(owner: string, listener: GrantListener): Unsubscribe {
+  onGrant(owner: string, client: Client, listener: GrantListener): Unsubscribe {
+    return this.#owners.listen(owner, client, listener);
+  }
+
+  #subscribe(owner: string, listener: GrantListener): Unsubscribe {
     return this.store.onGrant(owner, (refs) => {
       const nowMs = performance.now();
       for (const ref of refs) this.#ledger.granted(ref, nowMs);
@@ -140,6 +155,30 @@ export class GuardedStore {
     countUp(this.#metrics.refusals, answer.reason);
     return answer;
   }
+}
+
+const isGone = (answer: RenewAnswer | undefined) => answer?.state === "gone";
+const isNot = (released: boolean | undefined) => released !== true;
+
+/**
+ * Asks about the claims of a principal. A reference without a token is an administrator's: it means a claim of its own with that id or, where
+ * there is none, the claim that the store has under that id.
+ */
+async function ownFirst<R extends ClaimRef, A>(
+  refs: readonly R[],
+  owner: Owner,
+  isMiss: (answer: A | undefined) => boolean,
+  ask: (refs: readonly R[]) => Promise<readonly A[]>,
+): Promise<readonly A[]> {
+  if (owner.prefix === "") return ask(refs);
+  const answers = [...(await ask(refs.map((ref) => stored(ref, owner))))];
+  const others = refs.flatMap((ref, index) =>
+    ref.token === undefined && isMiss(answers[index]) ? [index] : [],
+  );
+  if (others.length === 0) return answers;
+  const more = await ask(others.map((index) => refs[index] as R));
+  for (const [nth, index] of others.entries()) answers[index] = more[nth] as A;
+  return answers;
 }
 
 function checkBytes(name: string, text: string, max: number, key: string): void {

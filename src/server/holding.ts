@@ -16,7 +16,9 @@ import {
 import { failureOf, locks as wire } from "../protocol/index.ts";
 import { lockOf, permitsOf, type Terms } from "./acquire-terms.ts";
 import type { GuardedStore } from "./guarded-store.ts";
+import type { Client } from "./ledger.ts";
 import { Mailbox } from "./mailbox.ts";
+import { stored } from "./ownership.ts";
 import { pause } from "./watching.ts";
 
 /** What the events of `Acquire` and `AcquireMany` have in common. */
@@ -48,6 +50,7 @@ export class Holding {
   readonly terms: Terms;
   readonly #locks: Locks;
   readonly #store: GuardedStore;
+  readonly #client: Client;
   readonly #mailbox = new Mailbox<HoldingEvent | "look">();
   readonly #abort = new AbortController();
   #leases: readonly Lease[] = [];
@@ -56,12 +59,13 @@ export class Holding {
   #ending: Ending | undefined;
   #over = false;
 
-  constructor(terms: Terms, id: string, token: string, locks: Locks, store: GuardedStore) {
+  constructor(terms: Terms, id: string, token: string, locks: Locks, store: GuardedStore, client: Client) {
     this.terms = terms;
     this.id = id;
     this.token = token;
     this.#locks = locks;
     this.#store = store;
+    this.#client = client;
   }
 
   /** The caller is gone: released if it wanted that, else left to its ttl. */
@@ -89,7 +93,7 @@ export class Holding {
     }
     this.#end("released");
     const refs = this.terms.keys.map(({ key }) => ({ key, id: this.id, token: this.token }));
-    return (await this.#store.release(refs)).some(Boolean);
+    return (await this.#store.release(refs, this.#client)).some(Boolean);
   }
 
   /** What becomes of it. Throws where the request or the store is at fault. */
@@ -160,12 +164,13 @@ export class Holding {
 
   /** Tells the place in the queue now, and again when it has changed. */
   async #tellPosition(key: string, over: AbortSignal): Promise<void> {
+    const { id } = stored({ key, id: this.id }, this.#client);
     let told = "";
     while (!over.aborted) {
       try {
         const { keys } = await this.#store.look({ key, maxClaims: SHOWN_WAITERS });
         const [status] = keys;
-        const position = 1 + (status?.waiting.findIndex((claim) => claim.id === this.id) ?? -1);
+        const position = 1 + (status?.waiting.findIndex((claim) => claim.id === id) ?? -1);
         const length = status?.waitingCount ?? 0;
         if (!over.aborted && told !== `${position} ${length}`) {
           told = `${position} ${length}`;

@@ -2,6 +2,7 @@
 import type { Principal } from "./access.ts";
 import { UnknownCaller } from "./call-errors.ts";
 import type { Client } from "./ledger.ts";
+import { prefixOf } from "./ownership.ts";
 import { bearerHash, type Tokens } from "./tokens.ts";
 
 /** Somebody who has been let in. */
@@ -28,14 +29,14 @@ export class Identities {
   admit(authorization: string | undefined, where: string): Visitor {
     const tokens = this.#tokens;
     if (tokens === undefined) {
-      const client = this.#clientOf(where);
+      const client = this.#clientOf(where, "");
       return { client, principal: () => anybody };
     }
     const hash = bearerHash(authorization);
     let version = tokens.version;
     let principal = hash === undefined ? undefined : tokens.find(hash);
     if (hash === undefined || principal === undefined) throw new UnknownCaller();
-    const client = this.#clientOf(`the token "${principal.name}"`);
+    const client = this.#clientOf(`the token "${principal.name}"`, prefixOf(principal.name));
     return {
       client,
       principal() {
@@ -50,13 +51,13 @@ export class Identities {
   }
 
   /** One for a name, as long as it has claims: what an address had that has none left need not be remembered. */
-  #clientOf(name: string): Client {
+  #clientOf(name: string, prefix: string): Client {
     const known = this.#clients.get(name);
     if (known !== undefined) return known;
     if (this.#clients.size > 10_000) {
       for (const [other, { claims }] of this.#clients) if (claims === 0) this.#clients.delete(other);
     }
-    const client = { name, claims: 0 };
+    const client = { name, prefix, claims: 0 };
     this.#clients.set(name, client);
     return client;
   }

@@ -4,9 +4,10 @@
  */
 import { type ClaimRef, IdIndex } from "../core/index.ts";
 import type { Metrics } from "./metrics.ts";
+import type { Owner } from "./ownership.ts";
 
-/** Who asks, for the limit on a client's claims. */
-export interface Client {
+/** Who asks: for the limit on a client's claims, and as their owner. */
+export interface Client extends Owner {
   /** For people: who it is. */
   readonly name: string;
   /** How many claims it has. */

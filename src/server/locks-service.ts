@@ -10,6 +10,7 @@ import type { Clients } from "./clients.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import { Holding, type HoldingEvent, isContention } from "./holding.ts";
 import type { ResolvedLimits } from "./limits.ts";
+import { shownTo } from "./ownership.ts";
 import { type Watched, watch } from "./watching.ts";
 
 export interface LocksServiceContext {
@@ -33,7 +34,7 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
   ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
     for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
-    const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store);
+    const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store, visitor.client);
     clients.enter(visitor.client, holding);
     const disconnect = () => holding.disconnect();
     gone.addEventListener("abort", disconnect);
@@ -89,7 +90,7 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
       const ref = { key, id, token: needToken(token, key) };
       const holding = clients.find(visitor.client, ref);
       if (holding?.terms.keys.length === 1) return { released: await holding.release() };
-      const [released = false] = await store.release([ref]);
+      const [released = false] = await store.release([ref], visitor.client);
       return { released };
     }),
 
@@ -105,7 +106,11 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     status: unary(async ({ key, maxClaims }, { visitor }) => {
       checkMay(visitor.principal(), "read", key);
       const { keys } = await store.look({ key, maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS });
-      return { ...(keys[0] !== undefined && { status: wireKey(keys[0]) }) };
+      return {
+        ...(keys[0] !== undefined && {
+          status: wireKey(shownTo(visitor.principal(), visitor.client, keys[0])),
+        }),
+      };
     }),
 
     list: unary(async ({ prefix, cursor, pageSize, maxClaims }, { visitor }) => {
@@ -116,7 +121,8 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
         maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS,
         ...(cursor !== "" && { cursor }),
       });
-      return { keys: page.keys.map(wireKey), cursor: page.cursor ?? "" };
+      const keys = page.keys.map((status) => wireKey(shownTo(visitor.principal(), visitor.client, status)));
+      return { keys, cursor: page.cursor ?? "" };
     }),
 
     watch: stream(async function* ({ what }, { visitor, gone, leaving }) {
@@ -125,14 +131,17 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
       checkMay(visitor.principal(), "read", keyOrPrefix);
       for await (const { status } of watch(store, watched, AbortSignal.any([gone, leaving]))) {
         checkMay(visitor.principal(), "read", keyOrPrefix);
-        yield status === undefined ? { caughtUp: true } : { status: wireKey(status) };
+        const principal = visitor.principal();
+        yield status === undefined
+          ? { caughtUp: true }
+          : { status: wireKey(shownTo(principal, visitor.client, status)) };
       }
       if (leaving.aborted) throw new StoreUnavailableError("The server is stopping. Watch at another one.");
     }),
 
     forceRelease: unary(async ({ key, id }, { visitor }) => {
       checkMay(visitor.principal(), "admin", key);
-      const [released = false] = await store.release([{ key, id }]);
+      const [released = false] = await store.release([{ key, id }], visitor.client);
       return { released };
     }),
   };

@@ -29,7 +29,7 @@ import { checkMay, forbidden, may, type Principal, verbFor } from "./access.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
-import type { Owners } from "./owners.ts";
+import { shownTo } from "./ownership.ts";
 import { renewPermitted } from "./renew-permitted.ts";
 
 /** The gRPC statuses that a session can end with. */
@@ -48,7 +48,6 @@ const MAX_MESSAGES = 100;
 
 export interface SessionContext {
   readonly store: GuardedStore;
-  readonly owners: Owners;
   readonly limits: ResolvedLimits;
   readonly visitor: Visitor;
   /** Told of every operation that failed. */
@@ -171,8 +170,8 @@ export class ServerSession {
   #listen(owner: string): void {
     if (this.#listening.has(owner)) return;
     if (this.#listening.size >= this.#context.limits.maxOwners) return;
-    const { owners, visitor } = this.#context;
-    const stop = owners.listen(owner, visitor.client, (refs) => {
+    const { store, visitor } = this.#context;
+    const stop = store.onGrant(owner, visitor.client, (refs) => {
       // Hints that nobody reads are not kept for them.
       if (this.#over || this.#stream.writableLength > this.#context.limits.maxBufferedBytes) return;
       for (const ref of refs) if (this.#mayHear(ref.key)) this.#writer.granted(owner, ref);
@@ -223,7 +222,7 @@ export class ServerSession {
           return;
         case "release":
           checkRefs(operation.refs, principal);
-          this.#context.store.release(operation.refs).then(
+          this.#context.store.release(operation.refs, this.#context.visitor.client).then(
             (released) => {
               this.#writer.released(number, released);
               this.#answered();
@@ -261,8 +260,10 @@ export class ServerSession {
     for (let look = this.#looks.shift(); look !== undefined && !this.#over; look = this.#looks.shift()) {
       const { number, query } = look;
       try {
-        const page = await this.#context.store.look(query);
-        this.#writer.looked(number, page);
+        const { store, visitor } = this.#context;
+        const page = await store.look(query);
+        const keys = page.keys.map((status) => shownTo(visitor.principal(), visitor.client, status));
+        this.#writer.looked(number, { ...page, keys });
         this.#answered();
       } catch (error) {
         this.#failed(number, error);

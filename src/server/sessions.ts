@@ -6,12 +6,10 @@ import type { Identities, Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
-import type { Owners } from "./owners.ts";
 import { grpcStatus, ServerSession } from "./session.ts";
 
 export interface SessionsContext {
   readonly store: GuardedStore;
-  readonly owners: Owners;
   readonly limits: ResolvedLimits;
   readonly identities: Identities;
   readonly metrics: Metrics;

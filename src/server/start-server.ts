@@ -13,7 +13,6 @@ import { resolveLimits, type ServerLimits } from "./limits.ts";
 import { type Listener, listen, type TlsOptions } from "./listener.ts";
 import { type Log, openLog } from "./log.ts";
 import { countUp, Metrics } from "./metrics.ts";
-import { Owners } from "./owners.ts";
 import { isPage, showPage } from "./pages.ts";
 import { isSessionRequest, Sessions } from "./sessions.ts";
 import { type TokenEntry, Tokens } from "./tokens.ts";
@@ -111,7 +110,7 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
     trouble.dropped(reason);
   };
   const common = { store: guarded, limits, identities, metrics, onError, onDrop };
-  const sessions = new Sessions({ ...common, owners: new Owners(guarded) });
+  const sessions = new Sessions(common);
   const calls = createCalls({ ...common, health, logger });
   const sweep = setInterval(() => ledger.sweep(performance.now()), SWEEP_MS).unref();
 

@@ -3,10 +3,11 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { invalid } from "../core/index.ts";
 import { type Grant, type Principal, type Verb, verbs } from "./access.ts";
+import { checkName } from "./ownership.ts";
 
 /** A token as the server knows it. */
 export interface TokenEntry {
-  /** For logs, limits and people. */
+  /** The principal: it owns the claims that are made with this token, on every server over the store. Tokens of one name are one principal. */
   readonly name: string;
   /** The SHA-256 of the token, in 64 hexadecimal digits: `hashToken` makes it. */
   readonly sha256: string;
@@ -110,7 +111,8 @@ function knownOf(entry: TokenEntry): Known {
 }
 
 function checkEntry(entry: TokenEntry | null): void {
-  if (typeof entry?.name !== "string" || entry.name === "") throw invalid("A token has no name.");
+  if (entry === null) throw invalid("A token has no name.");
+  checkName(entry.name);
   if (typeof entry.sha256 !== "string" || !/^[0-9a-f]{64}$/i.test(entry.sha256)) {
     throw invalid(`The token "${entry.name}" needs a sha256 of 64 hexadecimal digits.`);
   }

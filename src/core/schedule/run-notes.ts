@@ -23,6 +23,9 @@ const NOTE_TTL_MS = bounds.maxTtlMs;
 /** How many ticks more than wanted are kept, so that removing the oldest is not part of every run. */
 const SLACK = 10;
 
+/** What the ids of notes begin with: claims with such ids have no owner on a lock server, so replicas with other tokens share them. */
+const OPEN = ":";
+
 /** The most claims that are read: what is kept is far below it. */
 const MAX_READ = bounds.maxShownClaims;
 
@@ -81,7 +84,8 @@ export class RunNotes {
       );
     }
     // With Redlock, what only some of the servers are seen to have is listed as waiting.
-    return viewOf([...held, ...waiting]);
+    const notes = [...held, ...waiting].filter(({ id }) => id.startsWith(OPEN));
+    return viewOf(notes.map((note) => ({ ...note, id: note.id.slice(OPEN.length) })));
   }
 
   /** The schedule was taken up at this moment: earlier ticks are nobody's business. */
@@ -159,7 +163,7 @@ export class RunNotes {
   }
 
   #ref(id: string) {
-    return { key: this.#options.key, id, token: id };
+    return { key: this.#options.key, id: OPEN + id, token: OPEN + id };
   }
 
   async #remove(ids: readonly string[]): Promise<void> {

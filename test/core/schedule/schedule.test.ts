@@ -469,7 +469,7 @@ describe("the claim of a tick", () => {
     for (const replica of [slow, other]) job.start(replica);
     await job.fleet.advance(29_000);
     slow.faults = (call) => {
-      if (call.verb === "acquire" && call.args[0].id.startsWith("start:")) return { afterMs: 4_000 };
+      if (call.verb === "acquire" && call.args[0].id.startsWith(":start:")) return { afterMs: 4_000 };
       return call.verb === "renew" ? { lose: "request" } : undefined;
     };
     await job.fleet.advance(20_000);
@@ -532,7 +532,7 @@ describe("a store that is away", () => {
     let failed = 0;
     // The first three attempts at writing down that the run begins.
     replica.faults = ({ verb, args: [asked] }) => {
-      const isStart = verb === "acquire" && (asked as { id: string }).id.startsWith("start:");
+      const isStart = verb === "acquire" && (asked as { id: string }).id.startsWith(":start:");
       return isStart && failed++ < 3 ? { lose: "request" } : undefined;
     };
     await job.fleet.advance(5_000, 100);

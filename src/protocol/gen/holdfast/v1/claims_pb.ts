@@ -85,13 +85,14 @@ export const ClaimRefSchema: GenMessage<ClaimRef> = /*@__PURE__*/
   messageDesc(file_holdfast_v1_claims, 1);
 
 /**
- * What an administrator sees of a claim. Its token is not shown.
+ * What a reader sees of a claim. Its token is not shown.
  *
  * @generated from message holdfast.v1.ClaimStatus
  */
 export type ClaimStatus = Message<"holdfast.v1.ClaimStatus"> & {
   /**
-   * The claim's id.
+   * The claim's id. Where the claim is another principal's: with `admin`, the id that the store has, with which ForceRelease ends
+   * it; otherwise a hash, which tells claims apart and names none.
    *
    * @generated from field: string id = 1;
    */

@@ -73,7 +73,8 @@ export type AcquireRequest = Message<"holdfast.v1.AcquireRequest"> & {
 
   /**
    * Makes a retry the same claim: asking again with the same request id never contends with itself. It becomes the claim's id.
-   * 1 to 128 bytes; empty has the server make one up.
+   * 1 to 128 bytes, of which the name of the caller's token takes its part; empty has the server make one up. The claims of another
+   * token's name are others, also with the same id.
    *
    * @generated from field: string request_id = 8;
    */
