@@ -485,7 +485,15 @@ export class LiveClaim {
   /** The time to wait is up: `waitMs`, or for a lease that is to be won again `maxHoldMs`. */
   #stopWaiting(): void {
     if (this.#everHeld) this.#lose("max-hold");
+    else if (this.#wait === undefined) this.#stopUnheard();
     else this.#giveUp(new AcquireTimeoutError(this.request.key, this.#caller?.waitMs ?? 0), "timeout");
+  }
+
+  /** No answer ever said "waiting", so this is no contention. A short silence is not counted as an outage of the store. */
+  #stopUnheard(): void {
+    const error = this.#unavailable(`waitMs ${this.#caller?.waitMs}`);
+    if (this.#attempts >= MIN_ATTEMPTS) this.#heartbeat.report.outage(error);
+    this.#fail(error);
   }
 
   #refused(reason: RefusalReason): void {
@@ -881,13 +889,18 @@ export class LiveClaim {
 
   /** The store has been silent for too long. */
   #outage(): HoldfastError {
-    const { store, settings, report } = this.#heartbeat;
-    const { key, ttlMs } = this.request;
-    const bound =
-      this.#phase === "waiting" ? `ttlMs ${ttlMs}` : `requestTimeoutMs ${settings.requestTimeoutMs}`;
-    const error = unavailableError(store.name, key, bound, this.#lastError);
+    const { settings, report } = this.#heartbeat;
+    const error = this.#unavailable(
+      this.#phase === "waiting"
+        ? `ttlMs ${this.request.ttlMs}`
+        : `requestTimeoutMs ${settings.requestTimeoutMs}`,
+    );
     report.outage(error);
     return error;
+  }
+
+  #unavailable(bound: string): HoldfastError {
+    return unavailableError(this.#heartbeat.store.name, this.request.key, bound, this.#lastError);
   }
 }
 

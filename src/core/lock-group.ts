@@ -109,7 +109,7 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
     const leases: Lease[] = [];
     try {
       for (const lock of sorted) {
-        const leftMs = waitMs === 0 ? 0 : untilMs - heartbeat.clock.monotonicMs();
+        const leftMs = waitMs === 0 ? 0 : Math.ceil(untilMs - heartbeat.clock.monotonicMs());
         if (leftMs < 0) throw new AcquireTimeoutError(lock.key, waitMs);
         leases.push(await acquireNext(lock, leases, { ...options, waitMs: leftMs }));
       }

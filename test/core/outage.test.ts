@@ -98,6 +98,46 @@ describe("outage: acquiring", () => {
     );
   });
 
+  test.each([
+    ["refuses every request", (scene: Scene) => scene.refuseCalls(), "could not serve"],
+    ["is silent", (scene: Scene) => scene.cutOff(), "did not answer for"],
+  ])(
+    "a store that %s is an outage, also if waitMs ends before requestTimeoutMs",
+    async (_, breakDown, told) => {
+      const scene = new Scene(options);
+      breakDown(scene);
+      const waiting = scene.begin(scene.locks.mutex("k").acquire({ waitMs: 100 }));
+      await scene.clock.advance(100);
+      expect(waiting).toMatchObject({ atMs: 100, error: { code: "STORE_UNAVAILABLE", key: "k" } });
+      expect(waiting.error).toHaveProperty("message", expect.stringContaining(`${told} "k" (waitMs 100).`));
+      expect(scene.locks.stats()).toMatchObject({ asked: 1, failed: 1, timedOut: 0 });
+      // A request that was on its way is granted all the same, and is given back.
+      scene.reconnect();
+      await scene.clock.advance(TTL_MS);
+      expect((await scene.status("k")).heldCount).toBe(0);
+    },
+  );
+
+  test("an outage that begins while a call waits in the queue is contention at the end of waitMs", async () => {
+    const scene = new Scene(options);
+    scene.keep(await scene.rival().mutex("k").acquire());
+    const waiting = scene.begin(scene.locks.mutex("k").acquire({ waitMs: 100 }));
+    await scene.clock.advance(50);
+    scene.refuseCalls();
+    await scene.clock.advance(2_000);
+    expect(waiting.error).toMatchObject({ code: "ACQUIRE_TIMEOUT" });
+  });
+
+  test("a group reports an outage while it waits for its second lock, and gives back the first", async () => {
+    const scene = new Scene(options);
+    scene.faults = ({ verb, count }) => (verb === "acquire" && count > 1 ? { lose: "request" } : undefined);
+    const group = scene.locks.all([scene.locks.mutex("a"), scene.locks.mutex("b")]);
+    const waiting = scene.begin(group.acquire({ waitMs: 100 }));
+    await scene.clock.advance(200);
+    expect(waiting.error).toMatchObject({ code: "STORE_UNAVAILABLE", key: "b" });
+    expect((await scene.status("a")).heldCount).toBe(0);
+  });
+
   test("an outage shorter than requestTimeoutMs goes unnoticed", async () => {
     const scene = new Scene(options);
     scene.cutOff();
