@@ -8,6 +8,15 @@ export function closedError(key?: string): HoldfastError {
   });
 }
 
+/** `remedy` says what to do about it. */
+export function deadlockError(key: string, remedy: string): HoldfastError {
+  return new HoldfastError(
+    "DEADLOCK",
+    `"${key}" is held by a body that this call comes from, so the call would wait for itself. ${remedy}`,
+    { key },
+  );
+}
+
 export function notHeldError(key: string): HoldfastError {
   return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire it again.`, { key });
 }
@@ -72,5 +81,12 @@ export function refusalError(reason: RefusalReason, key: string, id: string): Ho
     `id "${id}" names a claim on "${key}" with another weight, limit or priority. ` +
       "Repeat a request as it was, or ask with a new id.",
     { key },
+  );
+}
+
+export function unreleasedText(key: string): string {
+  return (
+    `A lease on "${key}" was dropped without being released. ` +
+    "It is no longer renewed and ends with its ttl. Use run, tryRun or `await using`, or call release."
   );
 }

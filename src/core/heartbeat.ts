@@ -8,6 +8,7 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { Agenda, UNTRACKED } from "./agenda.ts";
+import { outsideBodies } from "./body.ts";
 import { idInUseError, unavailableError } from "./claim-errors.ts";
 import type { Clock, Timer } from "./clock.ts";
 import { type Deferred, deferred } from "./deferred.ts";
@@ -116,7 +117,7 @@ export class Heartbeat {
   wake(): number {
     const nowMs = this.clock.monotonicMs();
     const { next } = this.#claims;
-    if (next !== undefined && next.wakeMs <= nowMs) this.#run(nowMs);
+    if (next !== undefined && next.wakeMs <= nowMs) outsideBodies(() => this.#run(nowMs));
     return nowMs;
   }
 

@@ -1,5 +1,6 @@
 import { HoldfastError, type LossReason } from "./errors.ts";
-import type { LiveClaim } from "./live-claim.ts";
+import type { HoldfastWarning } from "./options.ts";
+import type { ClaimRequest } from "./store.ts";
 import { checkBoolean, checkTtl } from "./validation.ts";
 
 /** Options of `lease.release`. */
@@ -22,6 +23,25 @@ export interface LeaseState {
   readonly released: boolean;
 }
 
+/** What a lease needs of its claim. */
+export interface LeaseClaim {
+  readonly request: ClaimRequest;
+  readonly fence: bigint;
+  readonly held: boolean;
+  readonly signal: AbortSignal;
+  readonly state: LeaseState;
+  /** Whether `state` will not change any more. */
+  readonly over: boolean;
+  /** Whether the claim stays in the store until its ttl is over, unless it is released. */
+  set stays(on: boolean);
+  nextChange(): Promise<void>;
+  assertHeld(): void;
+  extend(ttlMs: number): Promise<void>;
+  release(): Promise<boolean>;
+  detach(): void;
+  warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void;
+}
+
 /**
  * A lock that is held, for as long as that can be proven.
  *
@@ -34,12 +54,22 @@ export interface LeaseState {
  */
 export class Lease implements AsyncDisposable {
   readonly key: string;
-  readonly #claim: LiveClaim;
+  readonly #claim: LeaseClaim;
 
   /** @internal */
-  constructor(claim: LiveClaim) {
+  constructor(claim: LeaseClaim) {
     this.key = claim.request.key;
     this.#claim = claim;
+  }
+
+  /** @internal */
+  get claim(): LeaseClaim {
+    return this.#claim;
+  }
+
+  /** @internal Whether it is held, or may be held again. */
+  get isOpen(): boolean {
+    return this.held || !this.#claim.over;
   }
 
   /** The claim's id. Changes when a lost lease was won again (`reacquire`). */

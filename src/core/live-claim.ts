@@ -22,9 +22,11 @@ import {
   takenOverError,
   tooLateError,
   unavailableError,
+  unreleasedText,
   unsoundError,
 } from "./claim-errors.ts";
 import { newClaimIds } from "./claim-ids.ts";
+import { FIRST_RETRY_MS, GOODBYE_MS, MIN_ATTEMPTS, NEVER, STORE_TICK_MS } from "./claim-timing.ts";
 import { type Deadline, earliest, hasCome, noLaterThan, noSoonerThan } from "./deadline.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { AcquireTimeoutError, HoldfastError, LeaseLostError, type LossReason } from "./errors.ts";
@@ -47,20 +49,6 @@ import { acquireFrom, isSound, releaseFrom } from "./store-calls.ts";
 import { Wait } from "./wait.ts";
 
 type Phase = "asking" | "waiting" | "held" | "leaving" | "ended";
-
-/** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
-const STORE_TICK_MS = 1;
-
-/** How long a cancelled or timed-out acquire waits for the store to confirm that its claim is gone. */
-const GOODBYE_MS = 1_000;
-
-/** A silence counts as an outage only after this many requests, so that a pause of this process does not. */
-const MIN_ATTEMPTS = 3;
-
-/** The first pause before a failed request is repeated; it doubles up to the time allowed for an answer. */
-const FIRST_RETRY_MS = 20;
-
-const NEVER = Number.POSITIVE_INFINITY;
 
 /** Stands for a lease that the registry at the end of this file watches. */
 const WATCHED = Symbol("watched");
@@ -176,7 +164,6 @@ export class LiveClaim {
    */
   cancel(reason: unknown, detach: boolean): void {
     if (this.#phase !== "asking" && this.#phase !== "waiting") return;
-    if (this.#everHeld) return;
     if (!detach) {
       this.#giveUp(reason, "signal");
       return;
@@ -712,11 +699,7 @@ export class LiveClaim {
     // While it is being won again there is nothing that it could still protect, so nobody has to wait for its ttl.
     if (this.#phase !== "held") this.#heartbeat.discard(this.request);
     this.#lose("abandoned");
-    this.warn(
-      "UNRELEASED_LEASE",
-      `A lease on "${this.request.key}" was dropped without being released. ` +
-        "It is no longer renewed and ends with its ttl. Use run, tryRun or `await using`, or call release.",
-    );
+    this.warn("UNRELEASED_LEASE", unreleasedText(this.request.key));
   }
 
   warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void {
@@ -890,10 +873,10 @@ export class LiveClaim {
   /** The store has been silent for too long. */
   #outage(): HoldfastError {
     const { settings, report } = this.#heartbeat;
+    const { ttlMs } = this.request;
+    const isWaiting = this.#phase === "waiting";
     const error = this.#unavailable(
-      this.#phase === "waiting"
-        ? `ttlMs ${this.request.ttlMs}`
-        : `requestTimeoutMs ${settings.requestTimeoutMs}`,
+      isWaiting ? `ttlMs ${ttlMs}` : `requestTimeoutMs ${settings.requestTimeoutMs}`,
     );
     report.outage(error);
     return error;

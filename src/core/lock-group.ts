@@ -132,10 +132,14 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
     async tryRun<T>(body: (group: LeaseGroup) => T | PromiseLike<T>, options: TryOptions = {}) {
       const group = await tryAll(options);
       if (typeof group === "string") return { ran: false, reason: group } satisfies TryRunResult<T>;
-      return { ran: true, value: await runAndRelease(group, body) } satisfies TryRunResult<T>;
+      return {
+        ran: true,
+        value: await runAndRelease(heartbeat, group.leases, group, body),
+      } satisfies TryRunResult<T>;
     },
     async run(body, options = {}) {
-      return runAndRelease(await acquireAll(options), body);
+      const group = await acquireAll(options);
+      return runAndRelease(heartbeat, group.leases, group, body);
     },
   };
 }

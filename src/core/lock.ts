@@ -1,8 +1,11 @@
+import { runBody } from "./body.ts";
+import type { Verdict } from "./caller.ts";
 import { closedError } from "./claim-errors.ts";
 import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import type { Lease } from "./lease.ts";
 import { LiveClaim } from "./live-claim.ts";
+import { Nesting } from "./nesting.ts";
 import { NewRequest } from "./new-request.ts";
 import {
   type AcquireOptions,
@@ -11,6 +14,7 @@ import {
   type PermitOptions,
   type TryOptions,
 } from "./options.ts";
+import { SharedClaim } from "./shared-claim.ts";
 import type { KeyStatus } from "./store.ts";
 import { bounds, checkInteger } from "./validation.ts";
 
@@ -82,6 +86,11 @@ export class KeyLock implements Lock, Semaphore {
     return this.#settings.reacquire;
   }
 
+  /** @internal Whether bodies that run within each other share a claim. */
+  get reentrant(): boolean {
+    return this.#settings.reentrant;
+  }
+
   async tryAcquire(options: TryOptions & PermitOptions = {}): Promise<Lease | null> {
     const lease = await this.attempt(options);
     return typeof lease === "string" ? null : lease;
@@ -90,10 +99,18 @@ export class KeyLock implements Lock, Semaphore {
   /** Not an async function, whose promise and place to go on at would be a seventh of the garbage of a lock cycle. */
   acquire(options: AcquireOptions & PermitOptions = noOptions): Promise<Lease> {
     try {
-      const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting } = options;
+      const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting, detachOnAbort } = options;
       const claim = this.#newClaim(options, waitMs);
-      if (signal === undefined) return claim.acquire(waitMs, onWaiting);
-      return cancellable(claim, signal, () => claim.acquire(waitMs, onWaiting), options.detachOnAbort);
+      const nesting = Nesting.of(this.#heartbeat, this, options);
+      if (nesting !== undefined) {
+        const shared = nesting.share();
+        if (shared !== undefined) return Promise.resolve(shared);
+        if (nesting.neverFits) throw nesting.error();
+        if (nesting.mustNotWait) return this.#acquireAtOnce(nesting, options);
+      }
+      const ask = () => claim.acquire(waitMs, onWaiting);
+      const acquired = signal === undefined ? ask() : cancellable(claim, signal, ask, detachOnAbort);
+      return this.#settings.reentrant ? acquired.then(SharedClaim.first) : acquired;
     } catch (error) {
       return Promise.reject(error);
     }
@@ -105,14 +122,15 @@ export class KeyLock implements Lock, Semaphore {
   ): Promise<TryRunResult<T>> {
     const lease = await this.attempt(options);
     if (typeof lease === "string") return { ran: false, reason: lease };
-    return { ran: true, value: await runAndRelease(lease, body) };
+    return { ran: true, value: await runAndRelease(this.#heartbeat, [lease], lease, body) };
   }
 
   async run<T>(
     body: (lease: Lease) => T | PromiseLike<T>,
     options: AcquireOptions & PermitOptions = {},
   ): Promise<T> {
-    return runAndRelease(await this.acquire(options), body);
+    const lease = await this.acquire(options);
+    return runAndRelease(this.#heartbeat, [lease], lease, body);
   }
 
   async inspect(): Promise<KeyStatus> {
@@ -122,17 +140,34 @@ export class KeyLock implements Lock, Semaphore {
   /** @internal A try that says why it came to nothing. */
   async attempt(options: TryOptions & PermitOptions): Promise<Lease | Miss> {
     const claim = this.#newClaim(options, 0);
-    const { signal } = options;
+    const shared = Nesting.of(this.#heartbeat, this, options)?.share();
+    if (shared !== undefined) return shared;
     try {
-      return await (signal === undefined
-        ? claim.tryAcquire()
-        : cancellable(claim, signal, () => claim.tryAcquire()));
+      return await this.#try(claim, options.signal);
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
       this.#heartbeat.stats.skipped++;
       claim.warn("SKIPPED_UNAVAILABLE", `"${this.key}" was not acquired: the store is unavailable.`, error);
       return "unavailable";
     }
+  }
+
+  /** @internal Throws `DEADLOCK` if a call from here would wait for a body that it comes from. */
+  assertNoDeadlock(): void {
+    const nesting = Nesting.of(this.#heartbeat, this, noOptions);
+    if (nesting?.neverFits === true) throw nesting.error();
+  }
+
+  async #acquireAtOnce(nesting: Nesting, options: AcquireOptions & PermitOptions): Promise<Lease> {
+    const lease = await this.#try(this.#newClaim(options, 0), options.signal, options.detachOnAbort);
+    if (lease === "contended") throw nesting.error();
+    return lease;
+  }
+
+  async #try(claim: LiveClaim, signal: AbortSignal | undefined, detach?: boolean): Promise<Verdict> {
+    const ask = () => claim.tryAcquire();
+    const verdict = await (signal === undefined ? ask() : cancellable(claim, signal, ask, detach));
+    return verdict !== "contended" && this.#settings.reentrant ? SharedClaim.first(verdict) : verdict;
   }
 
   #newClaim(options: AcquireOptions & PermitOptions, waitMs: number): LiveClaim {
@@ -163,13 +198,15 @@ export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: nu
 
 /** Runs a body with what it holds, and gives that back whatever the body does. */
 export async function runAndRelease<L extends AsyncDisposable, T>(
-  lease: L,
-  body: (lease: L) => T | PromiseLike<T>,
+  heartbeat: Heartbeat,
+  leases: readonly Lease[],
+  held: L,
+  body: (held: L) => T | PromiseLike<T>,
 ): Promise<T> {
   try {
-    return await body(lease);
+    return await runBody(heartbeat, leases, () => body(held));
   } finally {
-    await lease[Symbol.asyncDispose]();
+    await held[Symbol.asyncDispose]();
   }
 }
 

@@ -1,3 +1,4 @@
+import { outsideBodies } from "./body.ts";
 import { closedError } from "./claim-errors.ts";
 import { type Election, type ElectionOptions, LockElection } from "./election/election.ts";
 import { HoldfastError } from "./errors.ts";
@@ -111,7 +112,9 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
         `This client has a schedule "${name}" already. Stop that one first, or choose another name.`,
       );
     }
-    const made = new CronSchedule(heartbeat, name, cron, body, scheduleOptions, () => scheduled.delete(name));
+    const forget = () => scheduled.delete(name);
+    // Its runs go on after the body that it may be made in.
+    const made = outsideBodies(() => new CronSchedule(heartbeat, name, cron, body, scheduleOptions, forget));
     if (!made.status().stopped) scheduled.add(name);
     return made;
   }
@@ -126,7 +129,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       ...(onUnavailable === undefined ? {} : { onUnavailable }),
       ...(durability === undefined ? {} : { durability }),
     };
-    return new WindowedOnce(lock(key, 1, lockOptions), onError);
+    return new WindowedOnce(heartbeat, lock(key, 1, lockOptions), onError);
   }
 
   function assertOpen(key?: string): void {

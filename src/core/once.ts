@@ -1,3 +1,5 @@
+import { runBody } from "./body.ts";
+import type { Heartbeat } from "./heartbeat.ts";
 import type { Lease } from "./lease.ts";
 import type { KeyLock, TryRunResult } from "./lock.ts";
 import type { TryOptions } from "./options.ts";
@@ -34,11 +36,13 @@ export interface Once {
 /** The claim of the key lives for the window, is not renewed, and is left where it is when the body ends. */
 export class WindowedOnce implements Once {
   readonly key: string;
+  readonly #heartbeat: Heartbeat;
   readonly #lock: KeyLock;
   readonly #onError: "keep" | "free";
 
-  constructor(lock: KeyLock, onError: "keep" | "free") {
+  constructor(heartbeat: Heartbeat, lock: KeyLock, onError: "keep" | "free") {
     this.key = lock.key;
+    this.#heartbeat = heartbeat;
     this.#lock = lock;
     this.#onError = onError;
   }
@@ -53,7 +57,7 @@ export class WindowedOnce implements Once {
     // Granted when the client was being closed: then the claim is gone already, and the window open.
     lease.assertHeld();
     try {
-      const value = await body(lease);
+      const value = await runBody(this.#heartbeat, [lease], () => body(lease));
       lease.detach();
       return { ran: true, value };
     } catch (error) {

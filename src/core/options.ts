@@ -91,6 +91,11 @@ export interface LockOptions {
   /** The longest that one lease may be held in all, renewals included; then it is lost. Default: no end. */
   readonly maxHoldMs?: number;
   /**
+   * Whether a call that comes from a body which holds the key shares its claim: one claim in the store, one fence, given back with the
+   * last of their leases. Both locks need the option. Without it such a call is refused with `DEADLOCK`. Default false.
+   */
+  readonly reentrant?: boolean;
+  /**
    * What a try does when the store is unavailable: `"throw"` a StoreUnavailableError, or `"skip"`, which reports "not
    * acquired", warns and counts it: nobody runs rather than everybody. Default "throw".
    */
@@ -156,6 +161,7 @@ export interface LockSettings {
   readonly renew: boolean;
   readonly reacquire: boolean;
   readonly maxHoldMs: number;
+  readonly reentrant: boolean;
   readonly onUnavailable: "throw" | "skip";
 }
 
@@ -190,7 +196,7 @@ export function resolveLockOptions(
   known?: LockSettings,
 ): LockSettings {
   const { ttlMs = 30_000, renew = true, reacquire = false, onUnavailable = "throw" } = options;
-  const { durability, maxHoldMs = Number.POSITIVE_INFINITY } = options;
+  const { durability, maxHoldMs = Number.POSITIVE_INFINITY, reentrant = false } = options;
   if (durability !== undefined) checkDurability(durability, key, store);
   if (
     known !== undefined &&
@@ -198,6 +204,7 @@ export function resolveLockOptions(
     renew === known.renew &&
     reacquire === known.reacquire &&
     maxHoldMs === known.maxHoldMs &&
+    reentrant === known.reentrant &&
     onUnavailable === known.onUnavailable
   ) {
     return known;
@@ -207,6 +214,7 @@ export function resolveLockOptions(
     renew: checkBoolean("renew", renew),
     reacquire: checkBoolean("reacquire", reacquire),
     maxHoldMs: checkDuration("maxHoldMs", maxHoldMs),
+    reentrant: checkBoolean("reentrant", reentrant),
     onUnavailable: checkChoice("onUnavailable", onUnavailable, ["throw", "skip"]),
   };
 }

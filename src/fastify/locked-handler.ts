@@ -41,47 +41,55 @@ export function locked<Route extends RouteGenericInterface = RouteGenericInterfa
 ): (request: FastifyRequest<Route>, reply: FastifyReply<Route>) => Promise<unknown> {
   if (typeof handler !== "function")
     throw invalid(`locked needs a handler as its second argument, not ${handler}.`);
+  const { waitMs, priority, info, ...lockOptions } = options;
   return async (request, reply) => {
-    const lease = await acquire(request, reply, typeof key === "string" ? key : key(request), options);
+    const hosted = hostOf(request.server);
+    if (hosted === undefined) throw invalid("locked needs app.register(holdfastPlugin, { store }) first.");
+    const lock = hosted.locks.mutex(typeof key === "string" ? key : key(request), lockOptions);
+    const wanted = whileWanted(hosted.stopping, reply, lock.key);
+    let isHeld = false;
+    const body = (lease: Lease) => {
+      isHeld = true;
+      wanted.part();
+      return handler(request, reply, lease);
+    };
     try {
-      return await handler(request, reply, lease);
+      return await lock.run(body, {
+        signal: wanted.signal,
+        info: info ?? `${request.method} ${request.routeOptions.url ?? ""}`,
+        ...(waitMs === undefined ? {} : { waitMs }),
+        ...(priority === undefined ? {} : { priority }),
+      });
+    } catch (error) {
+      throw isHeld ? error : withStatusCode(error);
     } finally {
-      await lease[Symbol.asyncDispose]();
+      wanted.part();
     }
   };
 }
 
-async function acquire<Route extends RouteGenericInterface>(
-  request: FastifyRequest<Route>,
+/** Aborts when the application stops or the sender of the request has gone, until `part` is called. */
+function whileWanted<Route extends RouteGenericInterface>(
+  stopping: AbortSignal,
   reply: FastifyReply<Route>,
   key: string,
-  { waitMs, priority, info, ...lockOptions }: LockedHandlerOptions,
-): Promise<Lease> {
-  const hosted = hostOf(request.server);
-  if (hosted === undefined) throw invalid("locked needs app.register(holdfastPlugin, { store }) first.");
-  const lock = hosted.locks.mutex(key, lockOptions);
+): { readonly signal: AbortSignal; part(): void } {
   const controller = new AbortController();
-  const stop = () => controller.abort(hosted.stopping.reason);
+  const stop = () => controller.abort(stopping.reason);
   const leave = () =>
     controller.abort(new HoldfastError("CLOSED", "Whoever sent the request has gone.", { key }));
   // Not AbortSignal.any: the application's signal would remember every request.
-  hosted.stopping.addEventListener("abort", stop);
+  stopping.addEventListener("abort", stop);
   reply.raw.once("close", leave);
-  if (hosted.stopping.aborted) stop();
+  if (stopping.aborted) stop();
   if (reply.raw.destroyed) leave();
-  try {
-    return await lock.acquire({
-      signal: controller.signal,
-      info: info ?? `${request.method} ${request.routeOptions.url ?? ""}`,
-      ...(waitMs === undefined ? {} : { waitMs }),
-      ...(priority === undefined ? {} : { priority }),
-    });
-  } catch (error) {
-    throw withStatusCode(error);
-  } finally {
-    hosted.stopping.removeEventListener("abort", stop);
-    reply.raw.removeListener("close", leave);
-  }
+  return {
+    signal: controller.signal,
+    part() {
+      stopping.removeEventListener("abort", stop);
+      reply.raw.removeListener("close", leave);
+    },
+  };
 }
 
 /** Fastify answers with the `statusCode` of an error. */

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { Inject } from "@nestjs/common";
-import { checkChoice, HoldfastError, invalid, type Lease, type LockOptions } from "../core/index.ts";
+import { checkChoice, invalid, type Lease, type LockOptions } from "../core/index.ts";
 import type { HostedLocks } from "../frameworks/index.ts";
 import { HOSTED_LOCKS } from "./holdfast-module.ts";
 
@@ -29,14 +29,8 @@ export type LockedDecorator<Args extends unknown[]> = <Method extends AsyncMetho
     (Parameters<Method> extends readonly [...Args, ...unknown[]] ? unknown : never),
 ) => void;
 
-/** The leases of the methods that the running code was called from, the innermost first. */
-interface Held {
-  readonly lease: Lease;
-  readonly hosted: HostedLocks;
-  readonly outer: Held | undefined;
-}
-
-const running = new AsyncLocalStorage<Held>();
+/** The lease of the method that the running code was called from. */
+const running = new AsyncLocalStorage<Lease>();
 
 /** Where Nest puts the client on instances of classes with locked methods. */
 const CLIENT = Symbol("holdfast.client");
@@ -81,14 +75,11 @@ export function Locked<Args extends unknown[] = []>(
         typeof key === "string" ? key : key.apply(this, args as unknown as Args),
         lockOptions,
       );
-      const outer = running.getStore();
-      const body = (lease: Lease) =>
-        running.run({ lease, hosted, outer }, () => (method as typeof locked).apply(this, args));
+      const body = (lease: Lease) => running.run(lease, () => (method as typeof locked).apply(this, args));
       if (contended === "skip") {
         const result = await lock.tryRun(body, asked);
         return result.ran ? result.value : undefined;
       }
-      assertNotHeldBefore(lock.key, hosted, outer);
       const waiting = waitMs === undefined ? asked : { ...asked, waitMs };
       return lock.run(body, { ...waiting, signal: hosted.stopping });
     }
@@ -100,20 +91,7 @@ export function Locked<Args extends unknown[] = []>(
 
 /** The lease of the `@Locked` method that the running code was called from, the innermost one; undefined outside of all. */
 export function currentLease(): Lease | undefined {
-  return running.getStore()?.lease;
-}
-
-/** A locked method that calls one with the same key would wait for itself for ever. */
-function assertNotHeldBefore(key: string, hosted: HostedLocks, held: Held | undefined): void {
-  for (let each = held; each !== undefined; each = each.outer) {
-    if (each.hosted !== hosted || each.lease.key !== key || !each.lease.held) continue;
-    throw new HoldfastError(
-      "DEADLOCK",
-      `"${key}" is held by a @Locked method that this call comes from, so the call would wait for itself. ` +
-        "Call a method without @Locked, or use another key.",
-      { key },
-    );
-  }
+  return running.getStore();
 }
 
 /** Whatever other decorators have noted on the method is true of what takes its place: a route, a schedule, a guard. */

@@ -1,4 +1,5 @@
 /** One leader among all clients that campaign for a name: whoever holds the mutex of that key. */
+import { runBody } from "../body.ts";
 import { closedError } from "../claim-errors.ts";
 import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
@@ -125,6 +126,7 @@ export class LockElection implements Election {
       priority: checkPriority(priority),
       ended: Promise.resolve(),
     };
+    this.#lock.assertNoDeadlock();
     // Two candidates in one client would be two bodies side by side as soon as one of them does not heed its signal.
     if (this.#campaigning.has(this.name)) {
       throw invalid(`This client campaigns for "${this.name}" already. Resign first.`, this.name);
@@ -217,7 +219,7 @@ export class LockElection implements Election {
       assertHeld: () => lease.assertHeld(),
     };
     try {
-      await body(term);
+      await runBody(this.#heartbeat, [lease], () => body(term));
     } catch (error) {
       // Whoever was told to stop may say so by throwing.
       if (!signal.aborted) this.#warn("RUN_FAILED", `The body that led "${this.name}" failed.`, error);

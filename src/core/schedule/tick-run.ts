@@ -92,7 +92,7 @@ export class TickRun {
         if (this.#isSettled(view)) return { ran: false, why: "settled" };
         continue;
       }
-      const result = await runAndRelease(lease, (held) => this.#decide(held));
+      const result = await runAndRelease(heartbeat, [lease], lease, (held) => this.#decide(held));
       const again = settings.takeover && result.ran && result.outcome === "lost" && !stopping.aborted;
       if (!again) return result;
     }
@@ -107,7 +107,9 @@ export class TickRun {
 
     const busy = await this.#takeTurn(attempt);
     if (busy === null) return this.#skip(lease, attempt, view);
-    return runAndRelease(busy, (turn) => this.#begin(lease, turn, attempt, view));
+    return runAndRelease(this.#context.heartbeat, [busy], busy, (turn) =>
+      this.#begin(lease, turn, attempt, view),
+    );
   }
 
   #attemptsIn({ runs }: NotesView): readonly RunNote[] {
