@@ -89,6 +89,7 @@ export { StayAwake } from "./stay-awake.ts";
 export * from "./store.ts";
 export { callStore, isSound } from "./store-calls.ts";
 export { classesOf, closedStore, type ErrorMeaning, isMistake, meaning, storeError } from "./store-errors.ts";
+export { didYouMean, nearest } from "./suggestion.ts";
 export {
   bounds,
   checkBoolean,

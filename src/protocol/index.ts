@@ -4,6 +4,7 @@ export * as claims from "./gen/holdfast/v1/claims_pb.ts";
 export * as locks from "./gen/holdfast/v1/locks_pb.ts";
 export * as session from "./gen/holdfast/v1/session_pb.ts";
 export { FrameSplitter } from "./grpc-frames.ts";
+export { checkJson } from "./json-check.ts";
 export { Pacer } from "./pacer.ts";
 export { type AnswerListener, AnswerWriter, readAnswers } from "./session-answers.ts";
 export { type Operation, type RequestMessage, RequestWriter, readRequest } from "./session-requests.ts";

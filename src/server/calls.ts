@@ -1,23 +1,23 @@
 /** The services for any language: Connect, gRPC and gRPC-Web on the same paths. */
 import {
-  type ConnectRouter,
   type ContextValues,
   createContextKey,
   createContextValues,
   type HandlerContext,
 } from "@connectrpc/connect";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
+import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Logger } from "pino";
 import { HoldfastError, StoreUnavailableError } from "../core/index.ts";
 import { health as healthWire, locks as wire } from "../protocol/index.ts";
-import { connectErrorOf } from "./call-errors.ts";
+import { connectErrorOf, UnknownCaller } from "./call-errors.ts";
 import { Clients } from "./clients.ts";
+import { createConnectHandler } from "./connect-handler.ts";
+import type { Exchange } from "./exchange.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Health } from "./health.ts";
 import { healthService } from "./health-service.ts";
 import type { Identities, Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
-import type { AnyRequest, AnyResponse } from "./listener.ts";
 import { locksService } from "./locks-service.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -29,7 +29,6 @@ export interface CallsContext {
   readonly health: Health;
   readonly logger: Logger;
   onError(error: unknown): void;
-  onDrop(reason: string): void;
 }
 
 /** One call, as a service sees it. */
@@ -41,7 +40,7 @@ export interface Call {
   readonly leaving: AbortSignal;
 }
 
-/** Wraps the methods of services: who calls, what failed, and callers that do not read. */
+/** Wraps the methods of services: who calls, and what failed. */
 export interface Wrapping {
   unary<I, O>(
     method: (request: I, call: Call) => Promise<O>,
@@ -52,28 +51,34 @@ export interface Wrapping {
 }
 
 export interface Calls {
-  handle(request: AnyRequest, response: AnyResponse): void;
+  handle(exchange: Exchange): Promise<void>;
   /** Ends open streams and waits; what they hold stays. Nothing new is begun. */
   leave(): void;
   close(): Promise<void>;
 }
 
-/** What is known of a call's connection. */
-interface Origin {
-  readonly authorization: string | undefined;
-  cutOff(): void;
-}
-
-const originKey = createContextKey<Origin>({ authorization: undefined, cutOff: () => {} });
+const visitorKey = createContextKey<Visitor | undefined>(undefined);
 
 export function createCalls(context: CallsContext): Calls {
-  const { store, limits, identities, metrics, onError, onDrop, logger } = context;
+  const { store, limits, identities, metrics, onError, logger } = context;
   const clients = new Clients(store, (code) => logger.warn({ code }, "a lease of a call needs attention"));
   const leaving = new AbortController();
 
-  function admit({ values, signal }: HandlerContext): Call {
+  /** Before anything but the headers of a call is read. Health takes no token. */
+  function admit({ headers }: Exchange, { service }: UniversalHandler): ContextValues {
+    const values = createContextValues();
+    if (service.typeName === healthWire.Health.typeName) return values;
+    try {
+      return values.set(visitorKey, identities.admit(headers.authorization, "anybody"));
+    } catch (error) {
+      return fail(error);
+    }
+  }
+
+  function callOf({ values, signal }: HandlerContext): Call {
     if (leaving.signal.aborted) throw new StoreUnavailableError("The server is stopping. Ask another one.");
-    const visitor = identities.admit(values.get(originKey).authorization, "anybody");
+    const visitor = values.get(visitorKey);
+    if (visitor === undefined) throw new UnknownCaller();
     return { visitor, gone: signal, leaving: leaving.signal };
   }
 
@@ -82,62 +87,51 @@ export function createCalls(context: CallsContext): Calls {
     throw connectErrorOf(error);
   }
 
+  /** Counts a stream until its caller is gone, even if nobody asks it for its end. */
+  function countStream(gone: AbortSignal): () => void {
+    metrics.streams++;
+    const end = () => {
+      if (isOver) return;
+      isOver = true;
+      gone.removeEventListener("abort", end);
+      metrics.streams--;
+    };
+    let isOver = false;
+    gone.addEventListener("abort", end);
+    return end;
+  }
+
   const wrapping: Wrapping = {
     unary: (method) => async (request, handler) => {
       try {
-        return await method(request, admit(handler));
+        return await method(request, callOf(handler));
       } catch (error) {
         return fail(error);
       }
     },
     stream: (method) =>
       async function* (request, handler) {
-        metrics.streams++;
+        const end = countStream(handler.signal);
         try {
-          for await (const event of method(request, admit(handler))) {
-            const timer = setTimeout(() => {
-              onDrop("slow-reader");
-              handler.values.get(originKey).cutOff();
-            }, limits.slowReaderMs).unref();
-            try {
-              yield event;
-            } finally {
-              clearTimeout(timer);
-            }
-          }
+          yield* method(request, callOf(handler));
         } catch (error) {
           fail(error);
         } finally {
-          metrics.streams--;
+          end();
         }
       },
   };
 
-  const routes = (router: ConnectRouter) => {
-    router.service(wire.Locks, locksService({ store, limits, clients, wrapping }));
-    router.service(healthWire.Health, healthService(context.health, leaving.signal));
-  };
-  const adapter = connectNodeAdapter({
-    routes,
-    contextValues: (request) => originOf(request as AnyRequest),
-    readMaxBytes: limits.maxMessageBytes,
-    maxTimeoutMs: 2_147_483_647,
-  });
+  const services = [
+    { service: wire.Locks, implementation: locksService({ store, limits, clients, wrapping }) },
+    { service: healthWire.Health, implementation: healthService(context.health, leaving.signal) },
+  ];
   return {
-    handle(request, response) {
-      adapter(request as never, response as never);
-    },
+    handle: createConnectHandler({ services, limits, admit }),
     leave() {
       leaving.abort(new HoldfastError("CLOSED", "The server is stopping."));
       clients.leave();
     },
     close: () => clients.close(),
   };
-}
-
-function originOf(request: AnyRequest): ContextValues {
-  return createContextValues().set(originKey, {
-    authorization: request.headers.authorization,
-    cutOff: () => void request.destroy(),
-  });
 }

@@ -159,6 +159,8 @@ export class Holding {
     } finally {
       watching.abort();
       this.#mailbox.put("look", "look");
+      // A grant may come in the turn in which the call ends.
+      if (this.#ending !== undefined) await this.#finish();
     }
   }
 
@@ -222,8 +224,8 @@ export class Holding {
   #end(ending: Ending): void {
     if (this.#ending !== undefined || this.#over) return;
     this.#ending = ending;
-    // At once, and not when the stream gets round to it: another call with the same id may be about to go on with them.
-    if (!this.#releasesAtEnd()) for (const lease of this.#leases) lease.detach();
+    // At once, and not at the next event: a caller that is gone asks for none, and another call may be about to go on with the claims.
+    void this.#finish();
     this.#abort.abort(new HoldfastError("CLOSED", "The call is over."));
     this.#mailbox.put("look", "look");
   }

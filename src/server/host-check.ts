@@ -5,11 +5,11 @@
  * page read every answer; but it sends the page's name as the host. A page of another origin is sent along as `Origin`.
  */
 import { X509Certificate } from "node:crypto";
-import type { Http2ServerRequest, ServerHttp2Stream } from "node:http2";
 import { isIP } from "node:net";
 import { invalid } from "../core/index.ts";
-import type { AnyRequest, AnyResponse } from "./listener.ts";
-import { refuseCall } from "./sessions.ts";
+import { hostnameOf } from "./host.ts";
+import { show } from "./http-errors.ts";
+import type { AnyRequest } from "./listener.ts";
 
 export interface HostCheckOptions {
   /** The names to answer to, beside those of loopback; undefined: to any name. */
@@ -35,7 +35,7 @@ export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
 
   return ({ headers }) => {
     const authority = String(headers[":authority"] ?? headers.host ?? "");
-    const name = nameOf(authority);
+    const name = hostnameOf(authority);
     if (hosts !== undefined && (name === undefined || !isOwn(name))) {
       return {
         reason: "foreign-host",
@@ -51,29 +51,8 @@ export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
   };
 }
 
-/** Answers a request that is refused, as its client understands it. */
-export function forbid(request: AnyRequest, response: AnyResponse, message: string): void {
-  const type = request.headers["content-type"] ?? "";
-  if (request.httpVersionMajor === 2 && /^application\/grpc(\+|;|$)/.test(type)) {
-    refuseCall(request as Http2ServerRequest, "permissionDenied", message);
-    return;
-  }
-  const either = response as { stream?: ServerHttp2Stream } & Pick<AnyResponse, "setHeader" | "statusCode">;
-  either.statusCode = 403;
-  either.setHeader("content-type", "application/json");
-  // What is still to come of the request is not read.
-  if (either.stream === undefined) either.setHeader("connection", "close");
-  response.end(`${JSON.stringify({ code: "permission_denied", message })}\n`);
-}
-
 export function isLoopback(host: string): boolean {
   return /^(.+\.)?localhost$/.test(host) || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
-}
-
-/** The name in the host of a request, without its port; undefined if there is none. */
-function nameOf(authority: string): string | undefined {
-  const [, address, name] = /^(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d{1,5})?$/i.exec(authority) ?? [];
-  return (address ?? name)?.toLowerCase().replace(/\.$/, "");
 }
 
 function isSame(origin: string, authority: string): boolean {
@@ -91,9 +70,4 @@ function checkName(name: string): string {
   throw invalid(
     `hosts must be names such as "locks.internal", without a scheme or a port, not ${show(name)}.`,
   );
-}
-
-function show(value: string): string {
-  const text = String(value);
-  return JSON.stringify(text.length > 100 ? `${text.slice(0, 100)}…` : text);
 }

@@ -13,6 +13,8 @@ export interface ServerLimits {
   readonly maxBufferedBytes?: number;
   /** How long a client may leave unread what it was sent before it is cut off, in milliseconds. Default 10,000. */
   readonly slowReaderMs?: number;
+  /** The most bytes of incomplete requests and unread answers, of all calls together. With more, the oldest call is cut off. Default 67,108,864. */
+  readonly maxKeptBytes?: number;
   /** How long a connection may be silent, pings included, before it is cut off, in milliseconds. Default 30,000. */
   readonly silenceMs?: number;
   /** The most connections. Default 10,000. */
@@ -45,6 +47,7 @@ const defaults: ResolvedLimits = {
   maxInFlight: 10_000,
   maxBufferedBytes: 4_194_304,
   slowReaderMs: 10_000,
+  maxKeptBytes: 67_108_864,
   silenceMs: 30_000,
   maxConnections: 10_000,
   maxStreams: 1_000,
@@ -62,6 +65,7 @@ const defaults: ResolvedLimits = {
 const ranges: Partial<Record<keyof ServerLimits, readonly [number, number]>> = {
   // The longest request for a claim has to fit.
   maxMessageBytes: [16_384, 67_108_864],
+  maxKeptBytes: [1_048_576, 17_179_869_184],
   // A client sends up to 1,000 heartbeats in one operation.
   maxOperations: [1_000, 100_000],
   slowReaderMs: [100, 3_600_000],

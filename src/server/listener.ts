@@ -37,6 +37,8 @@ export interface ListenerOptions {
   handle(request: AnyRequest, response: AnyResponse): void;
   /** Told when a client was cut off, and why. */
   onDrop(reason: string): void;
+  /** Told of errors that no part of the server expects. They end the connection. */
+  onUnexpected(error: unknown): void;
   /** Told when the number of connections has changed. */
   onConnections(count: number): void;
 }
@@ -101,7 +103,12 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
   };
   const hand = (socket: Socket, isHttp2: boolean) => {
     if (socket.destroyed) return;
-    (isHttp2 ? http2 : http1).emit("connection", socket);
+    try {
+      (isHttp2 ? http2 : http1).emit("connection", socket);
+    } catch (error) {
+      options.onUnexpected(error);
+      socket.destroy();
+    }
   };
 
   const server = createServer(options, accept, (socket) => {

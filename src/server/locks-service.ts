@@ -36,7 +36,11 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
     const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store, visitor.client);
     clients.enter(visitor.client, holding);
-    const disconnect = () => holding.disconnect();
+    // A caller that is gone need not ask for the next event, so the end of the call does not wait for that.
+    const disconnect = () => {
+      holding.disconnect();
+      clients.exit(visitor.client, holding);
+    };
     gone.addEventListener("abort", disconnect);
     if (gone.aborted) disconnect();
     try {

@@ -23,13 +23,16 @@ export class Metrics {
   });
   // From 0 on, since Prometheus sees no increase in a counter that appears with its first event.
   readonly refusals = zeros(["contended", "queue-full", "id-reused"]);
-  readonly errors = zeros(errorCodes);
+  readonly errors = zeros([...errorCodes, "UNEXPECTED"]);
   /** Clients that were cut off, by why. */
   readonly dropped = zeros([
     "foreign-host",
     "foreign-origin",
+    "failed",
     "malformed",
+    "memory",
     "no-hello",
+    "pipelined",
     "silent",
     "slow-reader",
     "token",

@@ -39,6 +39,7 @@ export const grpcStatus = {
   permissionDenied: 7,
   resourceExhausted: 8,
   failedPrecondition: 9,
+  internal: 13,
   unavailable: 14,
   unauthenticated: 16,
 } as const;
@@ -54,6 +55,8 @@ export interface SessionContext {
   onError(error: unknown): void;
   /** Told when the client was cut off, and why. */
   onDrop(reason: string): void;
+  /** Told of errors that no part of the server expects. They end the session. */
+  onUnexpected(error: unknown): void;
   onEnd(): void;
 }
 
@@ -90,12 +93,26 @@ export class ServerSession {
     this.#helloTimer = setTimeout(() => {
       this.#drop("no-hello", grpcStatus.failedPrecondition, "No hello came.");
     }, context.limits.silenceMs).unref();
-    stream.on("data", (piece: Buffer) => this.#receive(piece));
-    stream.on("end", () => this.#finishIfDone());
-    stream.on("drain", () => this.#drained());
+    stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
+    stream.on("end", () => this.#guard(() => this.#finishIfDone()));
+    stream.on("drain", () => this.#guard(() => this.#drained()));
     stream.on("error", () => {});
     stream.on("close", () => this.#end());
     stream.respond({ ":status": 200, "content-type": "application/grpc+proto" }, { waitForTrailers: true });
+  }
+
+  /** Ends the session with any error that `work` throws. */
+  #guard(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #fail(error: unknown): void {
+    this.#context.onUnexpected(error);
+    this.#drop("failed", grpcStatus.internal, "The server failed at this session. Its log says how.");
   }
 
   /** Asks the client to go elsewhere, and ends when everything has been answered. */
@@ -201,33 +218,25 @@ export class ServerSession {
       switch (operation.verb) {
         case "acquire":
           checkMay(principal, "acquire", operation.request.key);
-          this.#context.store.acquire(operation.request, this.#context.visitor.client).then(
-            (answer) => {
-              this.#writer.acquired(number, answer);
-              this.#answered();
-            },
-            (error: unknown) => this.#failed(number, error),
+          this.#answer(
+            number,
+            this.#context.store.acquire(operation.request, this.#context.visitor.client),
+            (answer) => this.#writer.acquired(number, answer),
           );
           return;
         case "renew":
-          this.#renew(operation.refs, principal).then(
-            (answers) => {
-              const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
-              for (const error of new Set(errors)) this.#context.onError(error);
-              this.#writer.renewed(number, answers);
-              this.#answered();
-            },
-            (error: unknown) => this.#failed(number, error),
-          );
+          this.#answer(number, this.#renew(operation.refs, principal), (answers) => {
+            const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
+            for (const error of new Set(errors)) this.#context.onError(error);
+            this.#writer.renewed(number, answers);
+          });
           return;
         case "release":
           checkRefs(operation.refs, principal);
-          this.#context.store.release(operation.refs, this.#context.visitor.client).then(
-            (released) => {
-              this.#writer.released(number, released);
-              this.#answered();
-            },
-            (error: unknown) => this.#failed(number, error),
+          this.#answer(
+            number,
+            this.#context.store.release(operation.refs, this.#context.visitor.client),
+            (released) => this.#writer.released(number, released),
           );
           return;
         case "look":
@@ -237,7 +246,7 @@ export class ServerSession {
             "key" in operation.query ? operation.query.key : operation.query.prefix,
           );
           this.#looks.push({ number, query: operation.query });
-          void this.#lookOn();
+          this.#lookOn().catch((error: unknown) => this.#fail(error));
       }
     } catch (error) {
       this.#failed(number, error);
@@ -278,6 +287,17 @@ export class ServerSession {
     this.#looking = false;
   }
 
+  #answer<T>(number: number, answer: Promise<T>, write: (answer: T) => void): void {
+    answer.then(
+      (value) =>
+        this.#guard(() => {
+          write(value);
+          this.#answered();
+        }),
+      (error: unknown) => this.#guard(() => this.#failed(number, error)),
+    );
+  }
+
   /** An answer has been written. */
   #answered(): void {
     this.#inFlight--;
@@ -294,7 +314,7 @@ export class ServerSession {
   #flushSoon(): void {
     if (this.#flushing) return;
     this.#flushing = true;
-    process.nextTick(() => this.#flush());
+    process.nextTick(() => this.#guard(() => this.#flush()));
   }
 
   #flush(): void {

@@ -1,12 +1,14 @@
 /** The open sessions of a server. */
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { Code } from "@connectrpc/connect";
 import { SESSION_PATH } from "../protocol/index.ts";
 import type { GuardedStore } from "./guarded-store.ts";
+import { refuseCall } from "./http-errors.ts";
 import type { Identities, Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
-import { grpcStatus, ServerSession } from "./session.ts";
+import { ServerSession } from "./session.ts";
 
 export interface SessionsContext {
   readonly store: GuardedStore;
@@ -15,6 +17,7 @@ export interface SessionsContext {
   readonly metrics: Metrics;
   onError(error: unknown): void;
   onDrop(reason: string): void;
+  onUnexpected(error: unknown): void;
 }
 
 /** Whether somebody wants to open a session in the one way there is: gRPC over HTTP/2. */
@@ -43,14 +46,13 @@ export class Sessions {
       visitor = identities.admit(request.headers.authorization, `anybody at ${request.socket.remoteAddress}`);
     } catch (error) {
       onError(error);
-      refuseCall(request, "unauthenticated", (error as Error).message);
+      refuseCall(request, Code.Unauthenticated, (error as Error).message);
       return;
     }
     if (this.#left) {
-      refuseCall(request, "unavailable", "The server is stopping.");
+      refuseCall(request, Code.Unavailable, "The server is stopping.");
       return;
     }
-    metrics.sessions++;
     const session: ServerSession = new ServerSession(response, {
       ...this.#context,
       visitor,
@@ -59,6 +61,7 @@ export class Sessions {
         this.#open.delete(session);
       },
     });
+    metrics.sessions++;
     this.#open.add(session);
   }
 
@@ -67,23 +70,4 @@ export class Sessions {
     this.#left = true;
     for (const session of this.#open) session.leave(reason);
   }
-}
-
-/** Answers a call of gRPC with nothing but a status. */
-export function refuseCall(
-  { stream }: Http2ServerRequest,
-  status: keyof typeof grpcStatus,
-  message: string,
-): void {
-  stream.on("error", () => {});
-  stream.respond(
-    {
-      ":status": 200,
-      "content-type": "application/grpc+proto",
-      "grpc-status": `${grpcStatus[status]}`,
-      "grpc-message": encodeURIComponent(message),
-    },
-    { endStream: true },
-  );
-  stream.close();
 }

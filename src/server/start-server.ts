@@ -1,20 +1,20 @@
 /** Puts the server together. */
-import type { Http2ServerResponse } from "node:http2";
 import { isIP } from "node:net";
 import type { Logger } from "pino";
 import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
 import { createCalls } from "./calls.ts";
+import { createEdge } from "./edge.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import { Health } from "./health.ts";
-import { createHostCheck, forbid, isLoopback } from "./host-check.ts";
+import { createHostCheck, isLoopback } from "./host-check.ts";
 import { Identities } from "./identity.ts";
+import { Kept } from "./kept.ts";
 import { Ledger } from "./ledger.ts";
 import { resolveLimits, type ServerLimits } from "./limits.ts";
 import { type Listener, listen, type TlsOptions } from "./listener.ts";
 import { type Log, openLog } from "./log.ts";
 import { countUp, Metrics } from "./metrics.ts";
-import { isPage, showPage } from "./pages.ts";
-import { isSessionRequest, Sessions } from "./sessions.ts";
+import { Sessions } from "./sessions.ts";
 import { type TokenEntry, Tokens } from "./tokens.ts";
 import { loggable, TroubleLog } from "./trouble-log.ts";
 
@@ -109,7 +109,11 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
     countUp(metrics.dropped, reason);
     trouble.dropped(reason);
   };
-  const common = { store: guarded, limits, identities, metrics, onError, onDrop };
+  const onUnexpected = (error: unknown) => {
+    countUp(metrics.errors, "UNEXPECTED");
+    trouble.unexpected(error);
+  };
+  const common = { store: guarded, limits, identities, metrics, onError, onDrop, onUnexpected };
   const sessions = new Sessions(common);
   const calls = createCalls({ ...common, health, logger });
   const sweep = setInterval(() => ledger.sweep(performance.now()), SWEEP_MS).unref();
@@ -125,15 +129,15 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
       onConnections: (count) => {
         metrics.connections = count;
       },
-      handle(request, response) {
-        const refusal = hostCheck(request);
-        if (refusal !== undefined) {
-          onDrop(refusal.reason);
-          forbid(request, response, refusal.message);
-        } else if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
-        else if (isPage(request)) void showPage(request, response, health, metrics);
-        else calls.handle(request, response);
-      },
+      onUnexpected,
+      handle: createEdge({
+        ...common,
+        calls,
+        sessions,
+        health,
+        hostCheck,
+        kept: new Kept(limits.maxKeptBytes),
+      }),
     });
   } catch (error) {
     clearInterval(sweep);

@@ -33,6 +33,12 @@ export class TroubleLog {
     if (times > 0) this.#logger.error({ code, times, err }, "the store fails");
   }
 
+  /** A call failed for a reason that no part of the server expects. */
+  unexpected(error: unknown): void {
+    const times = this.#failures.add("UNEXPECTED", performance.now());
+    if (times > 0) this.#logger.error({ times, err: loggable(error) }, "a call failed unexpectedly");
+  }
+
   /** A client was cut off. */
   dropped(reason: string): void {
     const times = this.#drops.add(reason, performance.now());

@@ -215,7 +215,7 @@ describe("pages", () => {
         headers: { "content-type": "application/json" },
         body: JSON.stringify(body),
       });
-      return (await response.json()) as { lease: object };
+      return (await response.json()) as { lease: { key: string; id: string; token: string } };
     };
     const { lease } = await post("AcquireDetached", { key: "k", requestId: "i", token: "t" });
     await post("Extend", { key: "k", id: "i", token: "t" });
@@ -224,7 +224,9 @@ describe("pages", () => {
     await expect
       .poll(() => metrics(other))
       .toMatchObject({ holdfast_waiting_claims: 1, holdfast_longest_queue: 1 });
-    await post("Release", lease);
+    // A lease has fields besides those of a reference to it.
+    const { key, id, token } = lease;
+    await post("Release", { key, id, token });
     await waiting;
     await post("AcquireDetached", { key: "" });
     await post("AcquireDetached", { key: "short", ttlMs: 50 });

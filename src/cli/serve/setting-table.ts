@@ -30,6 +30,7 @@ const limitHelp: Readonly<Record<keyof ServerLimits, string>> = {
   maxInFlight: "the most unanswered operations of a session",
   maxBufferedBytes: "how much a client may leave unread, in bytes",
   slowReaderMs: "how long that may last before it is cut off",
+  maxKeptBytes: "the most bytes of incomplete requests and unread answers, of all calls together",
   silenceMs: "how long a connection may be silent, pings included",
   maxConnections: "the most connections",
   maxStreams: "the most calls and sessions of one connection",

@@ -1,0 +1,139 @@
+/** Requests that no client of ours sends: each has an answer, and none is the end of the server. */
+import { once } from "node:events";
+import { memoryStore } from "holdfast";
+import type { LockServer, ServerOptions } from "holdfast/server";
+import { afterEach, describe, expect, test } from "vitest";
+import { storeOver } from "../stores/store-over.ts";
+import { startLockServer } from "./lock-server.ts";
+import {
+  dataFrame,
+  dial,
+  enveloped,
+  headersFrame,
+  http1,
+  jsonCall,
+  PREFACE,
+  resetFrame,
+  say,
+  say2,
+  settingsFrame,
+} from "./raw-http.ts";
+
+const toEnd: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of toEnd.splice(0).reverse()) await end();
+});
+
+async function serve(options: Partial<ServerOptions> = {}): Promise<LockServer> {
+  const server = await startLockServer(options);
+  toEnd.push(() => server.stop({ graceMs: 0 }));
+  return server;
+}
+
+const methods = [
+  "Acquire",
+  "AcquireDetached",
+  "AcquireMany",
+  "Release",
+  "Extend",
+  "Status",
+  "List",
+  "Watch",
+  "ForceRelease",
+];
+
+const status = (answer: string) => Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0);
+
+/** The server is there, and a lock can be had. */
+async function expectWell({ port }: LockServer): Promise<void> {
+  const answer = await say(port, jsonCall("AcquireDetached", { key: "well", requestId: "r", token: "t" }));
+  expect(answer).toContain('"acquired":true');
+}
+
+describe("a request without a usable Host", () => {
+  const hosts = ["", "[", "a b", "x:99999999", "x:", "[::1", "[zz]", "a/b", "a@b", "a:1:2", "%", "\u00e4"];
+
+  test.each(methods)("%s over HTTP/1.0 has 400 as its answer", async (method) => {
+    const server = await serve();
+    const head = `POST /holdfast.v1.Locks/${method} HTTP/1.0\r\ncontent-type: application/json\r\n`;
+    expect(status(await say(server.port, `${head}content-length: 2\r\n\r\n{}`))).toBe(400);
+    await expectWell(server);
+  });
+
+  test.each(hosts)("Host %j over HTTP/1.1 has 400 as its answer, which says what is wrong", async (host) => {
+    const server = await serve();
+    for (const path of ["/holdfast.v1.Locks/Status", "/grpc.health.v1.Health/Check"]) {
+      const request = http1("POST", path, { host, "content-type": "application/json" }, "{}");
+      const answer = await say(server.port, request);
+      expect(status(answer)).toBe(400);
+      expect(answer).toContain("Host");
+    }
+    await expectWell(server);
+  });
+
+  test.each(hosts)(":authority %j over HTTP/2 has 400 as its answer", async (authority) => {
+    const server = await serve();
+    // What HTTP/2 itself forbids ends the stream, without a status.
+    const json = { ":authority": authority, "content-type": "application/json" };
+    const answer = await say2(server.url, { ":path": "/holdfast.v1.Locks/Status", ...json });
+    expect([400, 0]).toContain(answer.status);
+    for (const path of ["/holdfast.v1.Locks/Status", "/holdfast.v1.Session/Open"]) {
+      const grpc = { ":authority": authority, "content-type": "application/grpc+proto" };
+      const { headers } = await say2(server.url, { ":path": path, ...grpc });
+      expect(["3", undefined]).toContain(headers["grpc-status"]);
+    }
+    await expectWell(server);
+  });
+
+  test.each(["localhost", "a_b", "127.0.0.1:80", "[::1]:7420", "[::1]", "xn--bcher-kva.example:65535"])(
+    "Host %s is a usable one",
+    async (host) => {
+      const server = await serve({ hosts: ["a_b", "xn--bcher-kva.example"] });
+      expect(status(await say(server.port, jsonCall("Status", { key: "k" }, { host })))).toBe(200);
+    },
+  );
+});
+
+describe("a stream of HTTP/2 that is reset in the segment that opens it", () => {
+  test.each([
+    ["/holdfast.v1.Session/Open", "application/grpc+proto"],
+    ["/holdfast.v1.Locks/Acquire", "application/grpc+proto"],
+    ["/holdfast.v1.Locks/Status", "application/json"],
+    ["/healthz", "text/plain"],
+    ["/nothing", "text/plain"],
+  ])("%s: the server goes on, and counts no session or stream", async (path, type) => {
+    const server = await serve();
+    const socket = await dial(server.port);
+    const method = path === "/healthz" ? "GET" : "POST";
+    const headers = {
+      ":method": method,
+      ":scheme": "http",
+      ":path": path,
+      ":authority": "localhost",
+      "content-type": type,
+    };
+    const streams = Array.from({ length: 20 }, (_, index) => 2 * index + 1).flatMap((id) => [
+      headersFrame(id, headers),
+      dataFrame(id, enveloped("{}")),
+      resetFrame(id),
+    ]);
+    socket.write(Buffer.concat([PREFACE, settingsFrame(), ...streams]));
+    await once(socket, "data");
+    await expectWell(server);
+    socket.destroy();
+    await expect
+      .poll(async () =>
+        (await say(server.port, http1("GET", "/metrics", { host: "localhost" }))).match(
+          /^holdfast_(sessions|streams) .*$/gm,
+        ),
+      )
+      .toEqual(["holdfast_sessions 0", "holdfast_streams 0"]);
+  });
+});
+
+test("a store that answers with what no message can hold fails that call alone", async () => {
+  const store = storeOver(memoryStore(), { look: async () => ({ keys: [{ nonsense: true } as never] }) });
+  const server = await serve({ store });
+  expect(status(await say(server.port, jsonCall("Status", { key: "k" })))).toBe(500);
+  await expectWell(server);
+});

@@ -1,0 +1,136 @@
+/** A caller that is gone leaves nothing behind: no claim that is renewed, no stream that is counted, whatever moment it chose. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
+import type { Socket } from "node:net";
+import { memoryStore, type Store } from "holdfast";
+import type { LockServer } from "holdfast/server";
+import { afterEach, describe, expect, test } from "vitest";
+import { claimRequest } from "../core/claim-request.ts";
+import { storeOver } from "../stores/store-over.ts";
+import { startLockServer } from "./lock-server.ts";
+import { dial, http1, jsonStreamCall, say } from "./raw-http.ts";
+
+const toEnd: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of toEnd.splice(0).reverse()) await end();
+});
+
+async function serve(store: Store = memoryStore()): Promise<LockServer> {
+  const server = await startLockServer({ store });
+  toEnd.push(() => server.stop({ graceMs: 0 }));
+  return server;
+}
+
+async function streamsOf({ port }: LockServer): Promise<string | undefined> {
+  const page = await say(port, http1("GET", "/metrics", { host: "localhost" }));
+  return /^holdfast_streams (\d+)/m.exec(page)?.[1];
+}
+
+/** Whether somebody else gets the key at once. */
+async function isFree(store: Store, key: string): Promise<boolean> {
+  const claim = claimRequest("next", { key, wait: false });
+  const { state } = await store.acquire(claim);
+  await store.release([claim]);
+  return state === "held";
+}
+
+/** The server's ends of the connections that requests come on. */
+function serverSockets(): Set<Socket> {
+  const sockets = new Set<Socket>();
+  const note = (message: unknown) => sockets.add((message as { socket: Socket }).socket);
+  subscribe("http.server.request.start", note);
+  toEnd.push(() => unsubscribe("http.server.request.start", note));
+  return sockets;
+}
+
+async function destroyAfter(microtasks: number, sockets: Set<Socket>): Promise<void> {
+  for (let left = microtasks; left > 0; left--) await undefined;
+  for (const socket of sockets) socket.destroy();
+  sockets.clear();
+}
+
+const terms = { key: "k", ttlMs: 1_000 };
+
+describe("over HTTP/1.1", () => {
+  test.each([
+    ["Acquire", { ...terms, releaseOnDisconnect: true }],
+    [
+      "AcquireMany",
+      { keys: [{ key: "k" }, { key: "l" }], terms: { ttlMs: 1_000, releaseOnDisconnect: true } },
+    ],
+  ])(
+    "the lease of a stream of %s whose socket dies in the turn of the grant is released",
+    async (method, request) => {
+      // The store grants; so many microtasks later, and before or after the answer is written, the server's own socket is destroyed. Its
+      // `close` comes only after that turn: what is written in between is thrown away, and no `drain` follows.
+      const backend = memoryStore();
+      const sockets = serverSockets();
+      let microtasks = 0;
+      const store = storeOver(backend, {
+        acquire: async (asked) => {
+          const answer = await backend.acquire(asked);
+          if (asked.key === (method === "Acquire" ? "k" : "l")) void destroyAfter(microtasks, sockets);
+          return answer;
+        },
+      });
+      const server = await serve(store);
+      for (; microtasks < 100; microtasks++) {
+        const socket = await dial(server.port);
+        socket.write(jsonStreamCall(method, request));
+        await once(socket, "close");
+        await expect.poll(() => isFree(backend, "k"), { interval: 5, timeout: 5_000 }).toBe(true);
+      }
+      sockets.clear();
+      await expect.poll(() => streamsOf(server)).toBe("0");
+    },
+  );
+
+  test("a lease that is left to its ttl is not renewed any more once its caller is gone", async () => {
+    const store = memoryStore();
+    const server = await serve(store);
+    const socket = await dial(server.port);
+    socket.write(jsonStreamCall("Acquire", terms));
+    await once(socket, "data");
+    socket.destroy();
+    await expect.poll(() => isFree(store, "k"), { timeout: 5_000 }).toBe(true);
+    expect(await streamsOf(server)).toBe("0");
+  });
+
+  test("streams that wait for their turn to be answered end with their connection", async () => {
+    const store = memoryStore();
+    const server = await serve(store);
+    const socket = await dial(server.port);
+    const calls = Array.from({ length: 10 }, (_, n) =>
+      jsonStreamCall("Acquire", { ...terms, key: `k-${n}`, releaseOnDisconnect: true }),
+    );
+    socket.write(Buffer.concat(calls));
+    await expect.poll(() => isFree(store, "k-9")).toBe(false);
+    socket.destroy();
+    for (let n = 0; n < 10; n++) await expect.poll(() => isFree(store, `k-${n}`)).toBe(true);
+    await expect.poll(() => streamsOf(server)).toBe("0");
+  });
+
+  test("streams broken at any moment leave no stream and no claim", async () => {
+    const store = memoryStore();
+    const server = await serve(store);
+    for (let round = 0; round < 200; round++) {
+      const socket = await dial(server.port);
+      const key = `k-${round % 5}`;
+      const call = jsonStreamCall("Acquire", {
+        ...terms,
+        key,
+        releaseOnDisconnect: round % 2 === 0,
+        maxWaitMs: 500,
+      });
+      // From before the request is complete to after the grant.
+      const cut = Math.min(call.length, call.length - 20 + (round % 40));
+      socket.write(call.subarray(0, cut));
+      for (let turns = round % 7; turns > 0; turns--) await new Promise(setImmediate);
+      if (round % 3 === 0) socket.resetAndDestroy();
+      else socket.destroy();
+    }
+    await expect.poll(() => streamsOf(server), { timeout: 5_000 }).toBe("0");
+    for (let n = 0; n < 5; n++)
+      await expect.poll(() => isFree(store, `k-${n}`), { timeout: 5_000 }).toBe(true);
+  });
+});
