@@ -7,6 +7,7 @@
  * too long is cut off.
  */
 import type { Http2ServerResponse, ServerHttp2Stream } from "node:http2";
+import { Code } from "@connectrpc/connect";
 import {
   type ClaimRef,
   HoldfastError,
@@ -32,17 +33,8 @@ import type { ResolvedLimits } from "./limits.ts";
 import { shownTo } from "./ownership.ts";
 import { renewPermitted } from "./renew-permitted.ts";
 
-/** The gRPC statuses that a session can end with. */
-export const grpcStatus = {
-  ok: 0,
-  invalidArgument: 3,
-  permissionDenied: 7,
-  resourceExhausted: 8,
-  failedPrecondition: 9,
-  internal: 13,
-  unavailable: 14,
-  unauthenticated: 16,
-} as const;
+/** A session that ends well ends with 0, which is no code of an error. */
+const OK = 0;
 
 /** With more messages than this that have not been looked at, nothing is read. */
 const MAX_MESSAGES = 100;
@@ -90,9 +82,8 @@ export class ServerSession {
     this.#response = response;
     this.#context = context;
     this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
-    this.#helloTimer = setTimeout(() => {
-      this.#drop("no-hello", grpcStatus.failedPrecondition, "No hello came.");
-    }, context.limits.silenceMs).unref();
+    const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "No hello came.");
+    this.#helloTimer = setTimeout(noHello, context.limits.silenceMs).unref();
     stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
     stream.on("end", () => this.#guard(() => this.#finishIfDone()));
     stream.on("drain", () => this.#guard(() => this.#drained()));
@@ -112,7 +103,7 @@ export class ServerSession {
 
   #fail(error: unknown): void {
     this.#context.onUnexpected(error);
-    this.#drop("failed", grpcStatus.internal, "The server failed at this session. Its log says how.");
+    this.#drop("failed", Code.Internal, "The server failed at this session. Its log says how.");
   }
 
   /** Asks the client to go elsewhere, and ends when everything has been answered. */
@@ -149,8 +140,8 @@ export class ServerSession {
   };
 
   #reject(error: unknown): void {
-    if (error instanceof HoldfastError) this.#drop("token", grpcStatus.unauthenticated, error.message);
-    else this.#drop("malformed", grpcStatus.invalidArgument, (error as Error).message);
+    if (error instanceof HoldfastError) this.#drop("token", Code.Unauthenticated, error.message);
+    else this.#drop("malformed", Code.InvalidArgument, (error as Error).message);
   }
 
   #apply(message: RequestMessage): void {
@@ -166,7 +157,7 @@ export class ServerSession {
     clearTimeout(this.#helloTimer);
     if (hello?.version !== SESSION_VERSION) {
       const reason = `This server speaks version ${SESSION_VERSION} of the session's protocol.`;
-      this.#drop("version", grpcStatus.failedPrecondition, reason);
+      this.#drop("version", Code.FailedPrecondition, reason);
       return false;
     }
     this.#greeted = true;
@@ -349,7 +340,7 @@ export class ServerSession {
       this.#slowTimer = undefined;
       const read = this.#written - this.#stream.writableLength;
       if (read < writtenBefore) {
-        this.#drop("slow-reader", grpcStatus.resourceExhausted, "The client does not read its answers.");
+        this.#drop("slow-reader", Code.ResourceExhausted, "The client does not read its answers.");
       } else this.#throttle();
     }, this.#context.limits.slowReaderMs).unref();
   }
@@ -363,7 +354,7 @@ export class ServerSession {
   /** The client has no more to say, or shall say it elsewhere, and has heard everything. */
   #finishIfDone(): void {
     if (this.#inFlight > 0 || !this.#pacer.isIdle || this.#over) return;
-    if (this.#stream.readableEnded) this.#close(grpcStatus.ok, "", this.#context.limits.slowReaderMs);
+    if (this.#stream.readableEnded) this.#close(OK, "", this.#context.limits.slowReaderMs);
   }
 
   #drop(reason: string, status: number, message: string): void {
