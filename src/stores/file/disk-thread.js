@@ -7,16 +7,18 @@
  * transaction.
  */
 import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
+import { takeLock } from "../../platform/index.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
 import { undisturbed } from "./gate.js";
 import { Inbox } from "./inbox.js";
 import { answerLetters, failing } from "./letters.js";
+import { isOpenHere } from "./open-files.js";
 import { openFolder } from "./open-folder.js";
-import { nameOfFolder, nameOfProcess, takeName } from "./turns.js";
 
 /**
  * @typedef {import("./protocol.ts").Letter} Letter
@@ -38,13 +40,13 @@ const MAX_ATTEMPTS = 5;
 
 /** How long to wait until another thread or process has opened or closed the file. */
 const OPEN_MS = 3_000;
+/** Between two looks at whether another thread of this process has closed it. */
+const PAUSE_MS = 5;
 
 /** @type {import("./folder.js").Folder | undefined} */
 let folder;
 /** The uppermost folder whose names may not be on the disk. */
 let uppermost = dirname(data.folder);
-/** Lets others of this process open the file. */
-let letGo = () => {};
 
 const inbox = new Inbox(port, () => {
   if (!isServing) void serveAll();
@@ -133,36 +135,36 @@ async function open() {
   const made = mkdirSync(data.folder, { recursive: true });
   // All of them are above the folder.
   if (made !== undefined && made.length <= uppermost.length) uppermost = dirname(made);
-  const name = nameOfFolder(data.folder);
-  // For as long as the file is open, and while it is being opened.
-  const giveBack = await takeName(`${name}-${nameOfProcess()}`, OPEN_MS);
-  if (giveBack === undefined) throw codedError("OPEN_TWICE", "another thread has it");
-  try {
-    const nextPlease = await takeName(`${name}-opening`, OPEN_MS);
+  checkFolder(data.folder);
+  const endMs = performance.now() + OPEN_MS;
+  for (;;) {
+    const nextPlease = await takeLock(join(data.folder, "opening"), OPEN_MS);
     if (nextPlease === undefined) throw codedError("EBUSY", "another process does not finish opening it");
     try {
-      checkFolder(data.folder);
-      const lmdb = await loadLmdb();
-      const opened = await openFolder(lmdb, data.folder, {
-        undisturbed: (work) => undisturbed(data.gate, work),
-      });
-      try {
-        // The contents of new files are on the disk by now, but not their names.
-        syncNames(data.folder, uppermost);
-      } catch (error) {
-        await opened.close();
-        throw error;
-      }
-      uppermost = dirname(data.folder);
-      letGo = giveBack;
-      return opened;
+      // Another thread may be about to close it.
+      if (!isOpenHere(data.folder)) return await openFiles();
     } finally {
       nextPlease();
     }
+    if (performance.now() > endMs) throw codedError("OPEN_TWICE", "another thread has it");
+    await sleep(PAUSE_MS);
+  }
+}
+
+async function openFiles() {
+  const lmdb = await loadLmdb();
+  const opened = await openFolder(lmdb, data.folder, {
+    undisturbed: (work) => undisturbed(data.gate, work),
+  });
+  try {
+    // The contents of new files are on the disk by now, but not their names.
+    syncNames(data.folder, uppermost);
   } catch (error) {
-    giveBack();
+    await opened.close();
     throw error;
   }
+  uppermost = dirname(data.folder);
+  return opened;
 }
 
 /** Not every system lets a folder be opened or flushed, and one above may be somebody else's. */
@@ -204,6 +206,4 @@ async function close() {
   const closing = folder;
   folder = undefined;
   await closing?.close();
-  letGo();
-  letGo = () => {};
 }

@@ -97,7 +97,8 @@ export class WakeSockets {
     const path = newPath(this.#options.folder);
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
-      this.#server.listen(path, () => {
+      // The primary process of a cluster would listen in place of its worker, and outlive it.
+      this.#server.listen({ path, exclusive: true }, () => {
         this.#server.removeListener("error", reject);
         resolve();
       });

@@ -11,8 +11,10 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
@@ -21,6 +23,7 @@ import { type FileStoreOptions, fileStore } from "holdfast/file";
 import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { newGate } from "../../../src/stores/file/gate.js";
 import { unprivileged, until } from "../../engines/engine.ts";
+import { forkProgram } from "../../programs.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
@@ -132,6 +135,43 @@ describe("file: first use", () => {
     },
   );
 
+  // Any user of the machine may listen at such a name. It must not stand for the right to open the folder.
+  test.runIf(process.platform === "linux")(
+    "no socket outside of the folder keeps it from being opened",
+    async () => {
+      const folder = testFolder();
+      const { dev, ino } = statSync(folder);
+      const [, startedAt = ""] =
+        /^.*\) (?:\S+ ){19}(\S+)/.exec(readFileSync("/proc/self/stat", "utf8")) ?? [];
+      for (const turn of ["opening", `${process.pid}-${startedAt}`]) {
+        const server = createServer().listen(`\0holdfast-${dev}-${ino}-${turn}`);
+        await once(server, "listening");
+        onTestFinished(() => void server.close());
+      }
+      const locks = createLocks(fileStore(folder));
+      expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+      await locks.close();
+      expect(readdirSync(folder).filter((name) => name.startsWith("opening"))).toEqual([]);
+    },
+  );
+
+  test("a process that was killed while it opened the folder does not keep others from it", async () => {
+    const folder = testFolder();
+    const child = forkProgram(new URL("../../platform/lock-process.ts", import.meta.url), [
+      join(folder, "opening"),
+      "once",
+    ]);
+    onTestFinished(() => void child.kill("SIGKILL"));
+    await once(child, "message");
+    expect(await firstError(folder)).toMatchObject({ code: "STORE_UNAVAILABLE" });
+    const exit = once(child, "exit");
+    child.kill("SIGKILL");
+    await exit;
+    const locks = createLocks(fileStore(folder));
+    expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
+    await locks.close();
+  });
+
   test("a file that is not one of LMDB is told, and left as it is", async () => {
     const folder = testFolder();
     writeFileSync(join(folder, "locks.mdb"), "x".repeat(20_000));
@@ -195,13 +235,13 @@ describe("file: first use", () => {
 
   test("where lmdb is not installed, the thread says so", async () => {
     const folder = testFolder();
-    const source = new URL("../../../src/stores/file/", import.meta.url).pathname;
-    for (const name of readdirSync(source).filter((each) => each.endsWith(".js"))) {
-      cpSync(join(source, name), join(folder, name));
+    const source = new URL("../../../src/", import.meta.url).pathname;
+    for (const part of ["platform", "stores/file"]) {
+      cpSync(join(source, part), join(folder, part), { recursive: true });
     }
     writeFileSync(join(folder, "package.json"), '{"type":"module"}');
     const workerData = { folder: join(folder, "data"), gate: newGate() };
-    const thread = new Worker(join(folder, "disk-thread.js"), { workerData });
+    const thread = new Worker(join(folder, "stores/file/disk-thread.js"), { workerData });
     thread.postMessage({ number: 1, request: { verb: "read", keys: [] } });
     const [post] = await once(thread, "message");
     expect(post).toMatchObject({ answers: [{ number: 1, failure: { code: "NO_LMDB" } }] });

@@ -1,0 +1,2 @@
+/** What the system offers to all parts. It is JavaScript, because the thread of the file store loads it as it is. */
+export { takeLock } from "./process-lock.js";
