@@ -23,8 +23,16 @@ export interface FenceMarks {
   save(resource: string, fence: bigint): void | PromiseLike<void>;
 }
 
+/** Marks that one gate has to itself, until it closes them. */
+interface GateMarks extends FenceMarks {
+  close?(): void;
+}
+
 export interface FenceGateOptions {
-  /** A file that holds the marks, written by this gate alone. Default: they are kept in memory, and end with the process. */
+  /**
+   * A file that holds the marks. One gate of the machine has it, from its first use until it is closed or its process ends; others are
+   * refused meanwhile with `STORE_UNAVAILABLE`. Default: marks are kept in memory, and end with the process.
+   */
   readonly file?: string;
   /** A place of your own for the marks, instead of a file. Give both `load` and `save`. */
   readonly load?: FenceMarks["load"];
@@ -55,12 +63,15 @@ export interface FenceGate {
   enter(lease: Fenced, options?: EnterOptions): Promise<FencePass>;
   /** Enters, runs the body, and leaves whatever becomes of it. */
   run<T>(lease: Fenced, body: (pass: FencePass) => T | PromiseLike<T>, options?: EnterOptions): Promise<T>;
-  /** Lets nobody in any more: those who wait are told `CLOSED`. Whoever is inside stays until it leaves. */
+  /**
+   * Ends the gate: those that wait are rejected with `CLOSED`, and those inside stay until they leave. Then another gate may have the
+   * file.
+   */
   close(): Promise<void>;
 }
 
 /**
- * Makes a gate. All writers of a resource have to go through the same one: it guards within one process.
+ * Makes a gate. All writers of a resource have to go through the same one.
  *
  * @example
  * const gate = createFenceGate({ file: "./fences.json" });
@@ -70,7 +81,7 @@ export function createFenceGate(options: FenceGateOptions = {}): FenceGate {
   return new Gate(marksOf(options), options.clock ?? systemClock);
 }
 
-function marksOf({ file, load, save, maxResources = 100_000 }: FenceGateOptions): FenceMarks {
+function marksOf({ file, load, save, maxResources = 100_000 }: FenceGateOptions): GateMarks {
   if (!(Number.isInteger(maxResources) && maxResources > 0)) {
     throw invalid(`maxResources must be a whole number from 1, not ${maxResources}.`);
   }
@@ -92,15 +103,15 @@ interface Waiting {
 }
 
 class Gate implements FenceGate {
-  readonly #marks: FenceMarks;
+  readonly #marks: GateMarks;
   readonly #clock: Clock;
   /** Who waits for each resource that somebody is at. */
   readonly #lines = new Map<string, Waiting[]>();
-  /** What is being loaded or saved. */
+  /** Those whose mark is being loaded or saved. */
   readonly #open = new Set<Promise<unknown>>();
   #closed = false;
 
-  constructor(marks: FenceMarks, clock: Clock) {
+  constructor(marks: GateMarks, clock: Clock) {
     this.#marks = marks;
     this.#clock = clock;
   }
@@ -109,12 +120,25 @@ class Gate implements FenceGate {
     const fence = fenceOf(lease);
     const resource = resourceOf(lease, options.resource);
     await this.#turn(resource, options);
+    const entering = this.#goIn(lease, resource, fence, options.signal);
+    this.#open.add(entering);
     try {
-      const admitting = this.#admit(resource, fence);
-      this.#open.add(admitting);
-      await admitting.finally(() => this.#open.delete(admitting));
+      return await entering;
+    } finally {
+      this.#open.delete(entering);
+    }
+  }
+
+  async #goIn(
+    lease: Fenced,
+    resource: string,
+    fence: bigint,
+    signal: AbortSignal | undefined,
+  ): Promise<FencePass> {
+    try {
+      await this.#admit(resource, fence);
       if (this.#closed) throw closed();
-      options.signal?.throwIfAborted();
+      signal?.throwIfAborted();
       // It may have waited for longer than the lease lasted.
       lease.assertHeld?.();
     } catch (error) {
@@ -146,6 +170,7 @@ class Gate implements FenceGate {
     this.#closed = true;
     for (const line of this.#lines.values()) for (const waiting of [...line]) waiting.giveUp(closed());
     await Promise.allSettled(this.#open);
+    this.#closeMarks();
   }
 
   /** Resolves when nobody else is at the resource. Whoever it resolves for has to call `#next`. */
@@ -190,8 +215,17 @@ class Gate implements FenceGate {
   /** The next one's turn. A resource that nobody waits for is forgotten here; its mark is not. */
   #next(resource: string): void {
     const [waiting] = this.#lines.get(resource) ?? [];
-    if (waiting === undefined) this.#lines.delete(resource);
-    else waiting.go();
+    if (waiting !== undefined) {
+      waiting.go();
+    } else {
+      this.#lines.delete(resource);
+      this.#closeMarks();
+    }
+  }
+
+  /** Not while anybody is inside: another gate with the same marks would let in the next one. */
+  #closeMarks(): void {
+    if (this.#closed && this.#lines.size === 0) this.#marks.close?.();
   }
 
   async #admit(resource: string, fence: bigint): Promise<void> {

@@ -1,5 +1,8 @@
 /**
- * Marks in a file, which is replaced as a whole: written beside it, brought to the disk, renamed, and the rename brought to the
+ * Marks in a file, which one gate has to itself, by a lock beside it. Two gates would each admit holders that the other knows to be
+ * stale: one of them may read the file before the other replaces it.
+ *
+ * The file is replaced as a whole: written beside it, brought to the disk, renamed, and the rename brought to the
  * disk. A crash at any moment leaves the former file or the new one. All that is to be saved meanwhile goes out together with
  * the next file, so that many writers share the disk's time.
  */
@@ -7,6 +10,7 @@ import type { BigIntStats } from "node:fs";
 import { open, readFile, rename, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
+import { takeLock } from "../platform/index.js";
 import { parseFence } from "./fence.ts";
 import type { FenceMarks } from "./gate.ts";
 import { checkRoom } from "./memory-marks.ts";
@@ -16,6 +20,8 @@ const FORMAT = "holdfast fences 1";
 export class MarkFile implements FenceMarks {
   readonly #path: string;
   readonly #max: number;
+  /** Resolves to what gives the lock back. Undefined while another gate may have it. */
+  #lock: Promise<() => void> | undefined;
   /** What the file held when it was last read or written; undefined before it was read. */
   #kept: Map<string, bigint> | undefined;
   #reading: Promise<Map<string, bigint>> | undefined;
@@ -36,6 +42,7 @@ export class MarkFile implements FenceMarks {
   }
 
   async load(resource: string): Promise<bigint | undefined> {
+    await this.#own();
     const kept = await this.#marks();
     await this.#checkOwn();
     return kept.get(resource);
@@ -50,6 +57,23 @@ export class MarkFile implements FenceMarks {
     } finally {
       // Where it failed, nobody is let in with this mark. Whether the disk has it is unknown, and does not matter then.
       this.#wanted.delete(resource);
+    }
+  }
+
+  close(): void {
+    this.#lock?.then(
+      (giveBack) => giveBack(),
+      () => {},
+    );
+  }
+
+  async #own(): Promise<void> {
+    this.#lock ??= takeLock(`${this.#path}.lock`, 0).then((giveBack) => giveBack ?? refuseSecond(this.#path));
+    try {
+      await this.#lock;
+    } catch (error) {
+      this.#lock = undefined;
+      throw fileError(error, this.#path);
     }
   }
 
@@ -98,7 +122,7 @@ export class MarkFile implements FenceMarks {
       try {
         await file.writeFile(encode(new Map([...kept, ...wanted])));
         await file.sync();
-        // Before the rename: after it, somebody else may have put another one there.
+        // Before the rename: after it, another program may have put another file there.
         written = identity(await file.stat({ bigint: true }));
       } finally {
         await file.close();
@@ -113,10 +137,7 @@ export class MarkFile implements FenceMarks {
     }
   }
 
-  /**
-   * A gate of another process, as when a service is replaced by its next version, may have let somebody newer in. A holder
-   * whose mark is here already needs no write, and would not meet that otherwise.
-   */
+  /** The file may have been changed by hand, or by a gate where there is no lock. A holder whose mark is here already needs no write, and would not notice. */
   async #checkOwn(): Promise<void> {
     for (;;) {
       const seen = this.#seen;
@@ -180,10 +201,16 @@ function decode(text: string, path: string): Map<string, bigint> {
   }
 }
 
+function refuseSecond(path: string): never {
+  throw new StoreUnavailableError(
+    `Another gate, of this process or another, has "${path}", so nothing may be written. Close that gate, or end its process; then this one has the file.`,
+  );
+}
+
 function foreignWriter(path: string): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `Somebody else has changed "${path}" meanwhile, so nothing may be written. A file of marks belongs to one gate in one process; give each its own.`,
+    `Another program has changed "${path}" since this gate read it, so nothing may be written. Restart the service; let nothing but gates write to the file.`,
   );
 }
 

@@ -1,11 +1,12 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { createLocks, memoryStore } from "holdfast";
 import { createFenceGate, type FenceGate, type FenceMarks } from "holdfast/fencing";
 import { ManualClock, settled } from "holdfast/testing";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { until } from "../engines/engine.ts";
 import { forkProgram } from "../programs.ts";
 import { testFolder } from "../stores/file/folders.ts";
 import { checkRegister, type WrittenValue } from "./register-model.ts";
@@ -284,7 +285,7 @@ describe("a file of marks", () => {
   test("that somebody else changes or removes lets nobody in from then on", async () => {
     const changes: ((file: string) => unknown)[] = [
       (file) => rmSync(file),
-      (file) => createFenceGate({ file }).run({ fence: 9n, key: "theirs" }, () => {}),
+      (file) => writeFileSync(file, '{"format":"holdfast fences 1","marks":{"theirs":"9"}}'),
     ];
     for (const change of changes) {
       const file = newFile();
@@ -293,22 +294,53 @@ describe("a file of marks", () => {
       await change(file);
       await expect(gate.run(newer, () => expect.fail("It ran."))).rejects.toMatchObject({
         code: "STORE_FAILURE",
-        message: expect.stringContaining("Somebody else"),
+        message: expect.stringContaining("Another program"),
       });
     }
   });
 
-  test("through which somebody newer went at another gate lets nobody in, the former holder neither", async () => {
+  test("belongs to one gate, until that is closed and left by all", async () => {
     const file = newFile();
     // A service and its next version, of which the first one has not ended yet.
     const [former, next] = [createFenceGate({ file }), createFenceGate({ file })];
+    const refused = {
+      code: "STORE_UNAVAILABLE",
+      retryable: true,
+      message: expect.stringContaining("Another gate"),
+    };
     expect(await former.run(older, () => "older")).toBe("older");
-    expect(await next.run(newer, () => "newer")).toBe("newer");
-    await expect(former.run(older, () => expect.fail("It ran."))).rejects.toMatchObject({
-      code: "STORE_FAILURE",
-      message: expect.stringContaining("Somebody else"),
+    await expect(next.run(newer, () => expect.fail("It ran."))).rejects.toMatchObject(refused);
+    const pass = await former.enter({ fence: 7n, key: "report" });
+    await former.close();
+    await expect(next.run({ fence: 8n, key: "other" }, () => expect.fail("It ran."))).rejects.toMatchObject(
+      refused,
+    );
+    pass.leave();
+    await expect(next.run(newer, () => expect.fail("It ran."))).rejects.toMatchObject({
+      code: "STALE_FENCE",
+      mark: 7n,
     });
-    expect(await next.run(newer, () => "newer")).toBe("newer");
+    expect(await next.run({ fence: 8n, key: "report" }, () => "newest")).toBe("newest");
+    await next.close();
+    expect(readdirSync(dirname(file))).toEqual(["fences.json"]);
+  });
+
+  // Each process makes a gate, goes through it with a fence of this moment, and closes it. Without the lock, O reads the marks, N's gate
+  // reads, writes and admits N, and then O's gate replaces the file and admits O.
+  test("admits no older holder after a newer one, whichever process's gates they come to", async () => {
+    const file = newFile();
+    const log = `${file}.log`;
+    writeFileSync(log, "");
+    const children = Array.from({ length: 3 }, () =>
+      forkProgram(new URL("./gate-process.ts", import.meta.url), [file, "handovers", log]),
+    );
+    onTestFinished(() => {
+      for (const child of children) child.kill("SIGKILL");
+    });
+    const fences = () => readFileSync(log, "utf8").split("\n").slice(0, -1).map(BigInt);
+    await until("there were many writes", async () => fences().length >= 400);
+    const written = fences();
+    expect(written.filter((fence, place) => fence < (written[place - 1] ?? 0n))).toEqual([]);
   });
 
   test("whose marks many resources share is its own while it is being written", async () => {
@@ -352,6 +384,7 @@ describe("a file of marks", () => {
       // What it was let in with before the last word that was heard of it.
       const refused = gate.run({ fence: BigInt(highest - 1), key: "report" }, () => {});
       await expect(refused).rejects.toMatchObject({ code: "STALE_FENCE" });
+      await gate.close();
     }
   });
 });
