@@ -9,6 +9,7 @@
 import type { Http2ServerResponse, ServerHttp2Stream } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import {
+  bounds,
   type ClaimRef,
   HoldfastError,
   type LookQuery,
@@ -19,6 +20,7 @@ import {
 import {
   AnswerWriter,
   FrameSplitter,
+  MalformedMessage,
   type Operation,
   Pacer,
   type RequestMessage,
@@ -177,6 +179,10 @@ export class ServerSession {
 
   #listen(owner: string): void {
     if (this.#listening.has(owner)) return;
+    // A client of the library has no longer name, and the server would keep it for as long as the session.
+    if (Buffer.byteLength(owner) > bounds.ownerBytes) {
+      throw new MalformedMessage(`The name of an owner must be at most ${bounds.ownerBytes} bytes of UTF-8.`);
+    }
     if (this.#listening.size >= this.#context.limits.maxOwners) return;
     const { store, visitor } = this.#context;
     const stop = store.onGrant(owner, visitor.client, (refs) => {
