@@ -13,6 +13,7 @@ import type { Suite } from "./suite.ts";
 
 /** Each is loaded when it is asked for, with the libraries that it compares. */
 const suites: Readonly<Record<string, () => Promise<Suite>>> = {
+  crowd: async () => (await import("./crowd/suite.ts")).crowdSuite,
   instrumentation: async () => (await import("./instrumentation/suite.ts")).instrumentationSuite,
   memory: async () => (await import("./memory/suite.ts")).memorySuite,
   redis: async () => (await import("./redis/suite.ts")).redisSuite,

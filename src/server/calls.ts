@@ -7,7 +7,7 @@ import {
 } from "@connectrpc/connect";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Logger } from "pino";
-import { HoldfastError, StoreUnavailableError } from "../core/index.ts";
+import { HoldfastError, type LookQuery, StoreUnavailableError } from "../core/index.ts";
 import { health as healthWire, locks as wire } from "../protocol/index.ts";
 import { connectErrorOf, UnknownCaller } from "./call-errors.ts";
 import { Clients } from "./clients.ts";
@@ -17,9 +17,13 @@ import type { GuardedStore } from "./guarded-store.ts";
 import type { Health } from "./health.ts";
 import { healthService } from "./health-service.ts";
 import type { Identities, Visitor } from "./identity.ts";
+import { KeyFeed } from "./key-feed.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { locksService } from "./locks-service.ts";
 import type { Metrics } from "./metrics.ts";
+import { QueuePlaces } from "./queue-places.ts";
+import { occupyUntil } from "./quota.ts";
+import { Turns } from "./turns.ts";
 
 export interface CallsContext {
   readonly store: GuardedStore;
@@ -63,6 +67,10 @@ export function createCalls(context: CallsContext): Calls {
   const { store, limits, identities, metrics, onError, logger } = context;
   const clients = new Clients(store, (code) => logger.warn({ code }, "a lease of a call needs attention"));
   const leaving = new AbortController();
+  const look = (query: LookQuery) => store.look(query);
+  const turns = new Turns();
+  const feed = new KeyFeed(look, turns);
+  const places = new QueuePlaces(look, turns);
 
   /** Before anything but the headers of a call is read. Health takes no token. */
   function admit({ headers }: Exchange, { service }: UniversalHandler): ContextValues {
@@ -79,6 +87,7 @@ export function createCalls(context: CallsContext): Calls {
     if (leaving.signal.aborted) throw new StoreUnavailableError("The server is stopping. Ask another one.");
     const visitor = values.get(visitorKey);
     if (visitor === undefined) throw new UnknownCaller();
+    occupyUntil(signal, visitor.client, "maxCalls", limits);
     return { visitor, gone: signal, leaving: leaving.signal };
   }
 
@@ -123,8 +132,14 @@ export function createCalls(context: CallsContext): Calls {
   };
 
   const services = [
-    { service: wire.Locks, implementation: locksService({ store, limits, clients, wrapping }) },
-    { service: healthWire.Health, implementation: healthService(context.health, leaving.signal) },
+    {
+      service: wire.Locks,
+      implementation: locksService({ store, limits, clients, feed, places, wrapping }),
+    },
+    {
+      service: healthWire.Health,
+      implementation: healthService(context.health, limits, leaving.signal),
+    },
   ];
   return {
     handle: createConnectHandler({ services, limits, admit }),

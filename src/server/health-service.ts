@@ -1,8 +1,12 @@
 /** Health as gRPC asks for it. It takes no token: load balancers have none. */
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { health as wire } from "../protocol/index.ts";
+import { connectErrorOf } from "./call-errors.ts";
 import type { Health } from "./health.ts";
-import { pause } from "./watching.ts";
+import { newClient } from "./ledger.ts";
+import type { ResolvedLimits } from "./limits.ts";
+import { pause } from "./pause.ts";
+import { occupyUntil } from "./quota.ts";
 
 const services = ["", "holdfast.v1.Locks", "holdfast.v1.Session"];
 
@@ -11,7 +15,13 @@ const LOOK_MS = 1_000;
 
 const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = wire.HealthCheckResponse_ServingStatus;
 
-export function healthService(health: Health, leaving: AbortSignal): ServiceImpl<typeof wire.Health> {
+export function healthService(
+  health: Health,
+  limits: ResolvedLimits,
+  leaving: AbortSignal,
+): ServiceImpl<typeof wire.Health> {
+  // Without tokens nobody is told apart.
+  const watchers = newClient("anybody", "");
   const statusNow = async () => ((await health.isReady()) ? SERVING : NOT_SERVING);
   return {
     async check({ service }) {
@@ -20,6 +30,11 @@ export function healthService(health: Health, leaving: AbortSignal): ServiceImpl
       return { status: await statusNow() };
     },
     async *watch({ service }, { signal }) {
+      try {
+        occupyUntil(signal, watchers, "maxWatches", limits);
+      } catch (error) {
+        throw connectErrorOf(error);
+      }
       if (!services.includes(service)) {
         yield { status: SERVICE_UNKNOWN };
         await new Promise<void>((resolve) => {

@@ -19,7 +19,7 @@ import type { GuardedStore } from "./guarded-store.ts";
 import type { Client } from "./ledger.ts";
 import { Mailbox } from "./mailbox.ts";
 import { stored } from "./ownership.ts";
-import { pause } from "./watching.ts";
+import type { QueuePlaces } from "./queue-places.ts";
 
 /** What the events of `Acquire` and `AcquireMany` have in common. */
 export type HoldingEvent =
@@ -28,12 +28,6 @@ export type HoldingEvent =
   | { readonly case: "heartbeat"; readonly expiresInMs: number }
   | { readonly case: "lost"; readonly key: string; readonly reason: wire.LossReason }
   | { readonly case: "failed"; readonly failure: ReturnType<typeof failureOf> };
-
-/** How often the place in the queue is looked up while somebody waits. */
-const POSITION_MS = 1_000;
-
-/** How many waiters are looked through for a place. */
-const SHOWN_WAITERS = 1_000;
 
 /** By how much a time of expiry may seem to change between two looks at it, because the clock goes on between its readings. */
 const CLOCK_JITTER_MS = 2;
@@ -44,6 +38,16 @@ type Ending = "gone" | "leaving" | "taken-over" | "released";
 /** Errors that lie in the lock and not in the request or the store: they are events. */
 const lockFailures = ["ACQUIRE_TIMEOUT", "QUEUE_FULL", "LEASE_LOST"];
 
+export interface HoldingOptions {
+  readonly terms: Terms;
+  readonly id: string;
+  readonly token: string;
+  readonly locks: Locks;
+  readonly store: GuardedStore;
+  readonly client: Client;
+  readonly places: QueuePlaces;
+}
+
 export class Holding {
   readonly id: string;
   readonly token: string;
@@ -51,6 +55,7 @@ export class Holding {
   readonly #locks: Locks;
   readonly #store: GuardedStore;
   readonly #client: Client;
+  readonly #places: QueuePlaces;
   readonly #mailbox = new Mailbox<HoldingEvent | "look">();
   readonly #abort = new AbortController();
   #leases: readonly Lease[] = [];
@@ -58,12 +63,14 @@ export class Holding {
   #detachedUntilMs: readonly number[] | undefined;
   #ending: Ending | undefined;
   #over = false;
+  #unfollowPlace: (() => void) | undefined;
 
-  constructor(terms: Terms, id: string, token: string, locks: Locks, store: GuardedStore, client: Client) {
+  constructor({ terms, id, token, locks, store, client, places }: HoldingOptions) {
     this.terms = terms;
     this.id = id;
     this.token = token;
     this.#locks = locks;
+    this.#places = places;
     this.#store = store;
     this.#client = client;
   }
@@ -132,7 +139,6 @@ export class Holding {
 
   async #acquire(): Promise<void> {
     const { terms } = this;
-    const watching = new AbortController();
     try {
       const options = {
         ...terms.acquire,
@@ -140,7 +146,7 @@ export class Holding {
         token: this.token,
         signal: this.#abort.signal,
         detachOnAbort: !terms.releaseOnDisconnect,
-        onWaiting: (key: string) => void this.#tellPosition(key, watching.signal),
+        onWaiting: (key: string) => this.#followPlace(key),
       };
       const [only] = terms.keys;
       if (terms.keys.length === 1 && only !== undefined) {
@@ -157,32 +163,20 @@ export class Holding {
       if (!(error instanceof HoldfastError) || !lockFailures.includes(error.code)) throw error;
       this.#mailbox.put("failed", { case: "failed", failure: failureOf(error) });
     } finally {
-      watching.abort();
+      this.#unfollowPlace?.();
       this.#mailbox.put("look", "look");
       // A grant may come in the turn in which the call ends.
       if (this.#ending !== undefined) await this.#finish();
     }
   }
 
-  /** Tells the place in the queue now, and again when it has changed. */
-  async #tellPosition(key: string, over: AbortSignal): Promise<void> {
+  /** Tells the place in the queue of the key that is waited for now, in place of another one. */
+  #followPlace(key: string): void {
     const { id } = stored({ key, id: this.id }, this.#client);
-    let told = "";
-    while (!over.aborted) {
-      try {
-        const { keys } = await this.#store.look({ key, maxClaims: SHOWN_WAITERS });
-        const [status] = keys;
-        const position = 1 + (status?.waiting.findIndex((claim) => claim.id === id) ?? -1);
-        const length = status?.waitingCount ?? 0;
-        if (!over.aborted && told !== `${position} ${length}`) {
-          told = `${position} ${length}`;
-          this.#mailbox.put("waiting", { case: "waiting", key, position, length });
-        }
-      } catch {
-        // An outage of the store is told by the wait itself, if it lasts.
-      }
-      await pause(POSITION_MS, over);
-    }
+    this.#unfollowPlace?.();
+    this.#unfollowPlace = this.#places.follow(key, id, (position, length) => {
+      this.#mailbox.put("waiting", { case: "waiting", key, position, length });
+    });
   }
 
   async *#hold(): AsyncGenerator<HoldingEvent, void, void> {

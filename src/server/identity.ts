@@ -1,7 +1,7 @@
 /** Finds out who makes a call, and remembers who that was while the call lasts. */
 import type { Principal } from "./access.ts";
 import { UnknownCaller } from "./call-errors.ts";
-import type { Client } from "./ledger.ts";
+import { type Client, newClient } from "./ledger.ts";
 import { prefixOf } from "./ownership.ts";
 import { bearerHash, type Tokens } from "./tokens.ts";
 
@@ -50,14 +50,15 @@ export class Identities {
     };
   }
 
-  /** One for a name, as long as it has claims: what an address had that has none left need not be remembered. */
+  /** One for a name, as long as it has claims or calls: an address without any need not be remembered. */
   #clientOf(name: string, prefix: string): Client {
     const known = this.#clients.get(name);
     if (known !== undefined) return known;
     if (this.#clients.size > 10_000) {
-      for (const [other, { claims }] of this.#clients) if (claims === 0) this.#clients.delete(other);
+      for (const [other, { claims, calls }] of this.#clients)
+        if (claims + calls === 0) this.#clients.delete(other);
     }
-    const client = { name, prefix, claims: 0 };
+    const client = newClient(name, prefix);
     this.#clients.set(name, client);
     return client;
   }

@@ -12,6 +12,14 @@ export interface Client extends Owner {
   readonly name: string;
   /** How many claims it has. */
   claims: number;
+  /** How many calls and sessions it has under way, and how many of the calls wait or watch. */
+  calls: number;
+  waitingCalls: number;
+  watches: number;
+}
+
+export function newClient(name: string, prefix: string): Client {
+  return { name, prefix, claims: 0, calls: 0, waitingCalls: 0, watches: 0 };
 }
 
 class Entry {

@@ -21,6 +21,12 @@ export interface ServerLimits {
   readonly maxConnections?: number;
   /** The most streams of one connection: calls under way, sessions, waits and watches. Default 1,000. */
   readonly maxStreams?: number;
+  /** The most calls and sessions of one client that are under way. Default 10,000. */
+  readonly maxCalls?: number;
+  /** The most calls of one client that wait for a lock. Default 5,000. */
+  readonly maxWaitingCalls?: number;
+  /** The most watches of one client. Default 500. */
+  readonly maxWatches?: number;
   /** The most claims, waiting and held, of one client. Default 100,000. */
   readonly maxClaims?: number;
   /** The most claims that may wait for one key through this server. Default 10,000. */
@@ -51,6 +57,9 @@ const defaults: ResolvedLimits = {
   silenceMs: 30_000,
   maxConnections: 10_000,
   maxStreams: 1_000,
+  maxCalls: 10_000,
+  maxWaitingCalls: 5_000,
+  maxWatches: 500,
   maxClaims: 100_000,
   maxWaiters: bounds.defaultMaxWaiters,
   maxOwners: 1_000,

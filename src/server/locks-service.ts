@@ -9,14 +9,18 @@ import type { Call, Wrapping } from "./calls.ts";
 import type { Clients } from "./clients.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import { Holding, type HoldingEvent, isContention } from "./holding.ts";
+import type { KeyFeed, Watched } from "./key-feed.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { shownTo } from "./ownership.ts";
-import { type Watched, watch } from "./watching.ts";
+import type { QueuePlaces } from "./queue-places.ts";
+import { occupy, occupyUntil } from "./quota.ts";
 
 export interface LocksServiceContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
   readonly clients: Clients;
+  readonly feed: KeyFeed;
+  readonly places: QueuePlaces;
   readonly wrapping: Wrapping;
 }
 
@@ -24,7 +28,7 @@ const DEFAULT_SHOWN_CLAIMS = 100;
 const DEFAULT_PAGE_KEYS = 100;
 
 export function locksService(context: LocksServiceContext): ServiceImpl<typeof wire.Locks> {
-  const { store, limits, clients } = context;
+  const { store, limits, clients, feed, places } = context;
   const { unary, stream } = context.wrapping;
 
   /** Takes what the terms ask for, and tells what becomes of it. */
@@ -34,7 +38,9 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
   ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
     for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
-    const holding = new Holding(terms, id, token, clients.locksOf(visitor.client), store, visitor.client);
+    const { client } = visitor;
+    const holding = new Holding({ terms, id, token, locks: clients.locksOf(client), store, client, places });
+    const leaveWaiting = occupy(client, "maxWaitingCalls", limits);
     clients.enter(visitor.client, holding);
     // A caller that is gone need not ask for the next event, so the end of the call does not wait for that.
     const disconnect = () => {
@@ -45,11 +51,13 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     if (gone.aborted) disconnect();
     try {
       for await (const event of holding.events()) {
+        if (event.case === "acquired") leaveWaiting();
         // A token that was taken back, or permits less than before, ends the call at its next heartbeat.
         for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
         yield [event, holding];
       }
     } finally {
+      leaveWaiting();
       gone.removeEventListener("abort", disconnect);
       clients.exit(visitor.client, holding);
     }
@@ -133,7 +141,8 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
       const watched = watchedOf(what);
       const keyOrPrefix = "key" in watched ? watched.key : watched.prefix;
       checkMay(visitor.principal(), "read", keyOrPrefix);
-      for await (const { status } of watch(store, watched, AbortSignal.any([gone, leaving]))) {
+      occupyUntil(gone, visitor.client, "maxWatches", limits);
+      for await (const { status } of feed.watch(watched, AbortSignal.any([gone, leaving]))) {
         checkMay(visitor.principal(), "read", keyOrPrefix);
         const principal = visitor.principal();
         yield status === undefined

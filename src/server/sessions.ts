@@ -8,6 +8,7 @@ import type { Identities, Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
+import { occupy } from "./quota.ts";
 import { ServerSession } from "./session.ts";
 
 export interface SessionsContext {
@@ -53,10 +54,19 @@ export class Sessions {
       refuseCall(request, Code.Unavailable, "The server is stopping.");
       return;
     }
+    let leave: () => void;
+    try {
+      leave = occupy(visitor.client, "maxCalls", this.#context.limits);
+    } catch (error) {
+      onError(error);
+      refuseCall(request, Code.ResourceExhausted, (error as Error).message);
+      return;
+    }
     const session: ServerSession = new ServerSession(response, {
       ...this.#context,
       visitor,
       onEnd: () => {
+        leave();
         metrics.sessions--;
         this.#open.delete(session);
       },
