@@ -53,6 +53,7 @@ export {
   type KeyLabel,
   type LockOptions,
   type LocksOptions,
+  locksOptionNames,
   type PermitOptions,
   type TryOptions,
 } from "./options.ts";

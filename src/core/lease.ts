@@ -1,7 +1,7 @@
 import { HoldfastError, type LossReason } from "./errors.ts";
 import type { HoldfastWarning } from "./options.ts";
 import type { ClaimRequest } from "./store.ts";
-import { checkBoolean, checkTtl } from "./validation.ts";
+import { checkBoolean, checkOptionNames, checkTtl } from "./validation.ts";
 
 /** Options of `lease.release`. */
 export interface ReleaseOptions {
@@ -133,7 +133,7 @@ export class Lease implements AsyncDisposable {
    * `STORE_UNAVAILABLE` when the store does not confirm in time; the ttl then ends the lease.
    */
   release(options?: ReleaseOptions): Promise<boolean> {
-    return options?.mustHold === undefined ? this.#claim.release() : this.#releaseAsAsked(options.mustHold);
+    return options === undefined ? this.#claim.release() : this.#releaseAsAsked(options);
   }
 
   /**
@@ -177,7 +177,9 @@ export class Lease implements AsyncDisposable {
     }
   }
 
-  async #releaseAsAsked(mustHold: boolean): Promise<boolean> {
+  async #releaseAsAsked(options: ReleaseOptions): Promise<boolean> {
+    checkOptionNames("release", options, { mustHold: true });
+    const { mustHold = false } = options;
     if (!checkBoolean("mustHold", mustHold)) return this.#claim.release();
     try {
       this.assertHeld();

@@ -54,7 +54,7 @@ export class LeaseGroup implements AsyncDisposable {
   }
 
   /** Gives them all back, the last one first. Whether all were still held; safe to call twice. */
-  async release(options: ReleaseOptions = {}): Promise<boolean> {
+  async release(options?: ReleaseOptions): Promise<boolean> {
     const released = await Promise.allSettled(
       this.leases.toReversed().map((lease) => lease.release(options)),
     );

@@ -10,6 +10,7 @@ import { NewRequest } from "./new-request.ts";
 import {
   type AcquireOptions,
   checkAcquireOptions,
+  checkTryOptions,
   type LockSettings,
   type PermitOptions,
   type TryOptions,
@@ -91,7 +92,7 @@ export class KeyLock implements Lock, Semaphore {
     return this.#settings.reentrant;
   }
 
-  async tryAcquire(options: TryOptions & PermitOptions = {}): Promise<Lease | null> {
+  async tryAcquire(options: TryOptions & PermitOptions = noOptions): Promise<Lease | null> {
     const lease = await this.attempt(options);
     return typeof lease === "string" ? null : lease;
   }
@@ -99,6 +100,7 @@ export class KeyLock implements Lock, Semaphore {
   /** Not an async function, whose promise and place to go on at would be a seventh of the garbage of a lock cycle. */
   acquire(options: AcquireOptions & PermitOptions = noOptions): Promise<Lease> {
     try {
+      if (options !== noOptions) checkAcquireOptions(options);
       const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting, detachOnAbort } = options;
       const claim = this.#newClaim(options, waitMs);
       const nesting = Nesting.of(this.#heartbeat, this, options);
@@ -118,7 +120,7 @@ export class KeyLock implements Lock, Semaphore {
 
   async tryRun<T>(
     body: (lease: Lease) => T | PromiseLike<T>,
-    options: TryOptions & PermitOptions = {},
+    options: TryOptions & PermitOptions = noOptions,
   ): Promise<TryRunResult<T>> {
     const lease = await this.attempt(options);
     if (typeof lease === "string") return { ran: false, reason: lease };
@@ -127,7 +129,7 @@ export class KeyLock implements Lock, Semaphore {
 
   async run<T>(
     body: (lease: Lease) => T | PromiseLike<T>,
-    options: AcquireOptions & PermitOptions = {},
+    options: AcquireOptions & PermitOptions = noOptions,
   ): Promise<T> {
     const lease = await this.acquire(options);
     return runAndRelease(this.#heartbeat, [lease], lease, body);
@@ -139,6 +141,7 @@ export class KeyLock implements Lock, Semaphore {
 
   /** @internal A try that says why it came to nothing. */
   async attempt(options: TryOptions & PermitOptions): Promise<Lease | Miss> {
+    if (options !== noOptions) checkTryOptions(options);
     const claim = this.#newClaim(options, 0);
     const shared = Nesting.of(this.#heartbeat, this, options)?.share();
     if (shared !== undefined) return shared;
@@ -173,7 +176,6 @@ export class KeyLock implements Lock, Semaphore {
   #newClaim(options: AcquireOptions & PermitOptions, waitMs: number): LiveClaim {
     const heartbeat = this.#heartbeat;
     if (heartbeat.closing) throw closedError(this.key);
-    checkAcquireOptions(options);
     options.signal?.throwIfAborted();
     if (options.permits !== undefined) {
       checkInteger("permits", options.permits, 1, Math.min(this.limit, bounds.maxPermits));

@@ -20,6 +20,7 @@ import {
   checkId,
   checkInteger,
   checkKey,
+  checkOptionNames,
   checkPrefix,
   checkStore,
   checkTtl,
@@ -120,6 +121,12 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
   }
 
   function once(key: string, onceOptions: Partial<OnceOptions>): Once {
+    checkOptionNames("once", onceOptions, {
+      windowMs: true,
+      onError: true,
+      onUnavailable: true,
+      durability: true,
+    });
     const { windowMs = Number.NaN, onError = "keep", onUnavailable, durability } = onceOptions;
     checkTtl(windowMs, "windowMs");
     checkChoice("onError", onError, ["keep", "free"]);
@@ -137,6 +144,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
   }
 
   async function* list(listOptions: ListOptions = {}): AsyncGenerator<KeyStatus, void, void> {
+    checkOptionNames("list", listOptions, { prefix: true, pageSize: true, maxClaims: true });
     const prefix = checkPrefix(listOptions.prefix ?? "");
     const limit = checkInteger("pageSize", listOptions.pageSize ?? 100, 1, bounds.maxPageKeys);
     const maxClaims = checkShownClaims(listOptions.maxClaims);
@@ -170,6 +178,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     election: (name, electionOptions = {}) =>
       new LockElection(heartbeat, checkKey(name), electionOptions, campaigning),
     async inspect(key, inspectOptions = {}) {
+      checkOptionNames("inspect", inspectOptions, { maxClaims: true });
       return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
     },
     list,
@@ -182,6 +191,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     },
     stats: () => snapshotOf(heartbeat.stats),
     async close(closeOptions = {}) {
+      checkOptionNames("close", closeOptions, { graceMs: true });
       await heartbeat.close(checkDuration("graceMs", closeOptions.graceMs ?? 0));
     },
     async [Symbol.asyncDispose]() {

@@ -12,6 +12,7 @@ import {
   checkFraction,
   checkId,
   checkInfo,
+  checkOptionNames,
   checkPriority,
   checkToken,
   checkTtl,
@@ -165,9 +166,48 @@ export interface LockSettings {
   readonly onUnavailable: "throw" | "skip";
 }
 
+export const locksOptionNames: Readonly<Record<keyof LocksOptions, true>> = {
+  application: true,
+  requestTimeoutMs: true,
+  clockDrift: true,
+  closeStore: true,
+  onWarning: true,
+  eventKey: true,
+  clock: true,
+  thread: true,
+};
+
+const lockOptionNames: Readonly<Record<keyof LockOptions, true>> = {
+  ttlMs: true,
+  renew: true,
+  durability: true,
+  reacquire: true,
+  maxHoldMs: true,
+  reentrant: true,
+  onUnavailable: true,
+};
+
+const tryOptionNames: Readonly<Record<keyof (TryOptions & PermitOptions), true>> = {
+  signal: true,
+  priority: true,
+  id: true,
+  token: true,
+  info: true,
+  application: true,
+  permits: true,
+};
+
+const acquireOptionNames: Readonly<Record<keyof (AcquireOptions & PermitOptions), true>> = {
+  waitMs: true,
+  ...tryOptionNames,
+  onWaiting: true,
+  detachOnAbort: true,
+};
+
 // Defaults stand for what is absent, never for what is null or otherwise wrong: that is told.
 
 export function resolveLocksOptions(options: LocksOptions): ClientSettings {
+  checkOptionNames("createLocks", options, locksOptionNames);
   const {
     application = "",
     requestTimeoutMs = 5_000,
@@ -195,6 +235,7 @@ export function resolveLockOptions(
   store: Store,
   known?: LockSettings,
 ): LockSettings {
+  checkOptionNames("a lock", options, lockOptionNames);
   const { ttlMs = 30_000, renew = true, reacquire = false, onUnavailable = "throw" } = options;
   const { durability, maxHoldMs = Number.POSITIVE_INFINITY, reentrant = false } = options;
   if (durability !== undefined) checkDurability(durability, key, store);
@@ -219,8 +260,19 @@ export function resolveLockOptions(
   };
 }
 
-/** Checks what one call asks for. The values themselves are read where they are used. */
-export function checkAcquireOptions(options: AcquireOptions): void {
+/** Checks what one try asks for. The values themselves are read where they are used. */
+export function checkTryOptions(options: TryOptions & PermitOptions): void {
+  checkValues(Object(options));
+  checkOptionNames("tryAcquire and tryRun", options, tryOptionNames);
+}
+
+/** Checks what one acquire asks for. */
+export function checkAcquireOptions(options: AcquireOptions & PermitOptions): void {
+  checkValues(Object(options));
+  checkOptionNames("acquire and run", options, acquireOptionNames);
+}
+
+function checkValues(options: AcquireOptions): void {
   if (options.waitMs !== undefined) checkDuration("waitMs", options.waitMs);
   if (options.priority !== undefined) checkPriority(options.priority);
   if (options.id !== undefined) checkId(options.id);

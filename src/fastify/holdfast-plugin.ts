@@ -19,8 +19,12 @@ export function hostOf(instance: FastifyInstance): HostedLocks | undefined {
   return (instance as { readonly [HOSTED]?: HostedLocks })[HOSTED];
 }
 
+/** Fastify passes its own options of `register` on to the plugin. */
+type Registered = HoldfastPluginOptions & { prefix?: unknown; logLevel?: unknown; logSerializers?: unknown };
+
 const plugin: FastifyPluginAsync<HoldfastPluginOptions> = async (instance, options) => {
-  const hosted = hostLocks(options);
+  const { prefix: _, logLevel: __, logSerializers: ___, ...hostOptions } = options as Registered;
+  const hosted = hostLocks(hostOptions);
   instance.decorate("locks", hosted.locks);
   instance.decorate(HOSTED, hosted);
   // Before the requests in progress are waited for: none of them should hold the server up by waiting for a lock.

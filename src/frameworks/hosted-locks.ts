@@ -2,11 +2,13 @@
 import {
   bounds,
   checkInteger,
+  checkOptionNames,
   createLocks,
   HoldfastError,
   invalid,
   type Locks,
   type LocksOptions,
+  locksOptionNames,
   type Store,
 } from "../core/index.ts";
 
@@ -33,24 +35,22 @@ export interface HostedLocks {
   close(): Promise<void>;
 }
 
-/** What a client that exists already cannot be given any more. */
-const ofNewClients = [
-  "application",
-  "requestTimeoutMs",
-  "clockDrift",
-  "closeStore",
-  "onWarning",
-  "eventKey",
-  "clock",
-  "graceMs",
-] as const satisfies readonly (keyof HostOptions)[];
+const hostOptionNames: Readonly<Record<keyof HostOptions, true>> = {
+  store: true,
+  locks: true,
+  graceMs: true,
+  ...locksOptionNames,
+};
 
 export function hostLocks(options: HostOptions): HostedLocks {
+  checkOptionNames("an application's locks", options, hostOptionNames);
   const { store, locks: given, graceMs = 5_000, ...locksOptions } = options;
   if ((store === undefined) === (given === undefined)) {
     throw invalid(`Name either a store or a client: ${store === undefined ? "neither" : "both"} was given.`);
   }
-  const ignored = given === undefined ? [] : ofNewClients.filter((name) => options[name] !== undefined);
+  const names = Object.keys(options) as (keyof HostOptions)[];
+  const isIgnored = (name: keyof HostOptions) => name !== "locks" && options[name] !== undefined;
+  const ignored = given === undefined ? [] : names.filter(isIgnored);
   if (ignored.length > 0) {
     throw invalid(
       `${ignored.join(", ")}: only for a client that is made over a store. Leave it out, or give it to createLocks.`,

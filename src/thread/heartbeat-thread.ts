@@ -1,6 +1,7 @@
 /** The heartbeat's thread as the application's thread sees it: started, told of leases, started again when it dies. */
 import { Worker } from "node:worker_threads";
 import {
+  checkOptionNames,
   type HeartbeatThread,
   HoldfastError,
   type HoldfastWarning,
@@ -47,6 +48,13 @@ const MAX_RESTART_MS = 300_000;
  * const locks = createLocks(redisStore(client), { thread });
  */
 export function heartbeatThread(options: HeartbeatThreadOptions): HeartbeatThread {
+  checkOptionNames("heartbeatThread", options, {
+    url: true,
+    module: true,
+    data: true,
+    maxBlockedMs: true,
+    execArgv: true,
+  });
   const source = resolveSource(options);
   const { maxBlockedMs = DEFAULT_MAX_BLOCKED_MS, execArgv = [] } = options;
   if (!(typeof maxBlockedMs === "number" && maxBlockedMs >= MIN_MAX_BLOCKED_MS)) {

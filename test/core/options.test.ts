@@ -254,3 +254,128 @@ describe("options: their effect", () => {
     expect(trying.state).toBe("rejected");
   });
 });
+
+describe("an option that there is none of", () => {
+  const pending = () => createLocks();
+  test.each<[string, (locks: ReturnType<typeof pending>) => unknown, string]>([
+    [
+      "a client",
+      () => createLocks(memoryStore(), untyped({ timeout: 1 })),
+      "timeout is not an option of createLocks.",
+    ],
+    [
+      "a mutex",
+      (locks) => locks.mutex("k", untyped({ ttl: 5_000 })),
+      "ttl is not an option of a lock. Remove it, or write one of ttlMs,",
+    ],
+    ["a reader-writer lock", (locks) => locks.rwLock("k", untyped({ ttl: 5_000 })), "ttl is not"],
+    ["a semaphore", (locks) => locks.semaphore("k", 2, untyped({ permits: 5_000 })), "permits is not"],
+    [
+      "acquire",
+      (locks) => locks.mutex("k").acquire(untyped({ timeout: 50 })),
+      "timeout is not an option of acquire and run. Remove it, or write one of waitMs,",
+    ],
+    [
+      "run",
+      (locks) => locks.mutex("k").run(() => {}, untyped({ wait: 50 })),
+      "wait is not an option of acquire and run.",
+    ],
+    [
+      "tryAcquire",
+      (locks) => locks.mutex("k").tryAcquire(untyped({ waitMs: 50 })),
+      "waitMs is not an option of tryAcquire and tryRun.",
+    ],
+    [
+      "tryRun",
+      (locks) => locks.mutex("k").tryRun(() => {}, untyped({ onWaiting() {} })),
+      "onWaiting is not an option of tryAcquire",
+    ],
+    [
+      "a group",
+      (locks) => locks.all([locks.mutex("k")]).acquire(untyped({ timeout: 50 })),
+      "timeout is not an option of acquire",
+    ],
+    [
+      "a group's try",
+      (locks) => locks.all([locks.mutex("k")]).tryRun(() => {}, untyped({ waitMs: 50 })),
+      "waitMs is not an option of tryAcquire",
+    ],
+    [
+      "release",
+      async (locks) => (await locks.mutex("k").acquire()).release(untyped({ must: true })),
+      "must is not an option of release.",
+    ],
+    [
+      "once",
+      (locks) => locks.once("k", untyped({ windowMs: 50, ttlMs: 50 })),
+      "ttlMs is not an option of once.",
+    ],
+    [
+      "once's try",
+      (locks) => locks.once("k", { windowMs: 50 }).tryRun(() => {}, untyped({ waitMs: 50 })),
+      "waitMs is not",
+    ],
+    [
+      "a schedule",
+      (locks) => locks.schedule("k", "* * * * *", () => {}, untyped({ tz: "UTC" })),
+      "tz is not an option of schedule.",
+    ],
+    [
+      "the end of a schedule",
+      (locks) => locks.schedule("k", "* * * * *", () => {}).stop(untyped({ force: true })),
+      "force is not an option of stop.",
+    ],
+    [
+      "an election",
+      (locks) => locks.election("k", untyped({ ttl: 50 })),
+      "ttl is not an option of election.",
+    ],
+    [
+      "a campaign",
+      (locks) => locks.election("k").lead(() => {}, untyped({ waitMs: 1 })),
+      "waitMs is not an option of lead.",
+    ],
+    [
+      "an observer",
+      (locks) => locks.election("k").observe(untyped({ every: 1 })),
+      "every is not an option of observe.",
+    ],
+    ["list", (locks) => locks.list(untyped({ limit: 1 })).next(), "limit is not an option of list."],
+    ["inspect", (locks) => locks.inspect("k", untyped({ max: 1 })), "max is not an option of inspect."],
+    ["close", (locks) => locks.close(untyped({ grace: 1 })), "grace is not an option of close."],
+  ])("is refused and named, with those that there are: %s", async (_, call, words) => {
+    const locks = pending();
+    const refused = await failureOf(() => call(locks));
+    expect(refused).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringContaining(words) });
+    await locks.close();
+    expect(locks.stats().asked).toBe(_ === "release" ? 1 : 0);
+  });
+
+  test.each([
+    ["a number", 5_000, "not 5000."],
+    ["a text", "5s", 'not "5s".'],
+    ["a list", [5_000], "not a list."],
+    ["null", null, "not null."],
+  ])("options that are %s are refused", async (_, options, words) => {
+    const locks = pending();
+    for (const call of [
+      () => locks.mutex("k", untyped(options)),
+      () => locks.mutex("k").acquire(untyped(options)),
+      () => locks.mutex("k").tryAcquire(untyped(options)),
+    ]) {
+      const refused = await failureOf(call);
+      expect(refused).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringContaining(words) });
+    }
+    await locks.close();
+  });
+
+  test("one that is undefined is absent", async () => {
+    const locks = pending();
+    const lease = await locks
+      .mutex("k", untyped({ ttlMs: undefined }))
+      .acquire(untyped({ waitMs: undefined }));
+    expect(lease.held).toBe(true);
+    await lease.release();
+    await locks.close();
+  });
+});

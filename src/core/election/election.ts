@@ -9,7 +9,7 @@ import { KeyLock } from "../lock.ts";
 import { type HoldfastWarning, resolveLockOptions } from "../options.ts";
 import { pause } from "../pause.ts";
 import type { Durability } from "../store.ts";
-import { checkInfo, checkInteger, checkPriority, invalid } from "../validation.ts";
+import { checkInfo, checkInteger, checkOptionNames, checkPriority, invalid } from "../validation.ts";
 import { type Leader, type LeaderView, LeaderWatch, type ObserveOptions } from "./leader-watch.ts";
 
 /** Options of `locks.election`. */
@@ -101,6 +101,7 @@ export class LockElection implements Election {
   #lastError: HoldfastError | undefined;
 
   constructor(heartbeat: Heartbeat, name: string, options: ElectionOptions, campaigning: Set<string>) {
+    checkOptionNames("election", options, { ttlMs: true, observeMs: true, retryMs: true, durability: true });
     const { ttlMs = 30_000, observeMs = 1_000, retryMs = 1_000, durability } = options;
     checkInteger("observeMs", observeMs, 10, 3_600_000);
     this.#retryMs = checkInteger("retryMs", retryMs, 0, 3_600_000);
@@ -115,6 +116,7 @@ export class LockElection implements Election {
   async lead(body: LeadBody, options: LeadOptions = {}): Promise<void> {
     if (this.#heartbeat.closing) throw closedError(this.name);
     if (typeof body !== "function") throw invalid("body must be a function.");
+    checkOptionNames("lead", options, { info: true, priority: true, signal: true });
     const { info = "", priority = 0, signal } = options;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw invalid("signal must be an AbortSignal; pass controller.signal, not the controller.");
@@ -160,6 +162,7 @@ export class LockElection implements Election {
   }
 
   observe(options: ObserveOptions = {}): AsyncGenerator<LeaderView, void, void> {
+    checkOptionNames("observe", options, { signal: true });
     return this.#watch.observe(options);
   }
 

@@ -6,6 +6,7 @@ import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
 import { lookAtKey } from "../lock.ts";
 import type { HoldfastWarning } from "../options.ts";
+import { checkOptionNames } from "../validation.ts";
 import { DueTicks } from "./due-ticks.ts";
 import { type RunNote, type RunRecord, startId } from "./run-note.ts";
 import { isFinal, type NotesView, RunNotes } from "./run-notes.ts";
@@ -137,6 +138,7 @@ export class CronSchedule implements Schedule {
   }
 
   async stop(options: ScheduleStopOptions = {}): Promise<void> {
+    checkOptionNames("stop", options, { abort: true });
     this.#halt(new HoldfastError("CLOSED", `The schedule "${this.name}" was stopped.`, { key: this.name }));
     if (options.abort === true) this.#aborting.abort(this.#stopping.signal.reason);
     await Promise.all([this.#upkeep, this.#catchingUp, ...this.#attended.values()]);

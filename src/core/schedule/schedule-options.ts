@@ -2,7 +2,14 @@
 import { HoldfastError } from "../errors.ts";
 import { type LockSettings, resolveLockOptions } from "../options.ts";
 import type { Durability, Store } from "../store.ts";
-import { checkBoolean, checkChoice, checkInteger, checkKey, invalid } from "../validation.ts";
+import {
+  checkBoolean,
+  checkChoice,
+  checkInteger,
+  checkKey,
+  checkOptionNames,
+  invalid,
+} from "../validation.ts";
 
 /** Options of `locks.schedule`. Replicas of one schedule should have the same. */
 export interface ScheduleOptions {
@@ -59,6 +66,21 @@ export interface ScheduleSettings {
   readonly lock: LockSettings;
 }
 
+const scheduleOptionNames: Readonly<Record<keyof ScheduleOptions, true>> = {
+  timezone: true,
+  missed: true,
+  maxMissed: true,
+  lateMs: true,
+  overlap: true,
+  takeover: true,
+  maxSkewMs: true,
+  ttlMs: true,
+  history: true,
+  keepAlive: true,
+  durability: true,
+  signal: true,
+};
+
 /** What is added to a schedule's name has to fit into a key. */
 const MAX_NAME_BYTES = 450;
 
@@ -79,6 +101,7 @@ export function resolveScheduleOptions(
   name: string,
   store: Store,
 ): ScheduleSettings {
+  checkOptionNames("schedule", options, scheduleOptionNames);
   const { timezone = "UTC", missed = "skip", maxMissed = 100, lateMs = 10_000, overlap = "skip" } = options;
   const { takeover = false, maxSkewMs = 10_000, ttlMs = 30_000, history = 20, keepAlive = false } = options;
   const { durability, signal } = options;
