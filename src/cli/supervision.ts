@@ -4,6 +4,7 @@ import { constants } from "node:os";
 import type { Writable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Lease } from "../core/index.ts";
+import { shellFor } from "./executable.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError } from "./failure.ts";
 import type { KillPlan } from "./kill-plan.ts";
@@ -36,12 +37,6 @@ const fromTerminal: readonly string[] = ["SIGINT", "SIGQUIT", "SIGWINCH"];
  */
 const gate = 'read -r go <&3 && exec 3<&- && exec "$@"';
 
-/** Shells drop variables that they could not name themselves, such as "a.b". env(1) puts them back, before the command. */
-function unspeakable(env: NodeJS.ProcessEnv): readonly string[] {
-  const odd = Object.entries(env).filter(([name]) => !/^[A-Za-z_]\w*$/.test(name));
-  return odd.length === 0 ? [] : ["env", ...odd.map(([name, value]) => `${name}=${value}`)];
-}
-
 /** Starts the command and resolves when it has ended. */
 export function supervise(lease: Lease, options: SupervisionOptions): Promise<Ending> {
   return new Supervision(lease, options).ended;
@@ -69,7 +64,8 @@ class Supervision {
     // Both before there is a command: from its first moment on, no signal is lost and somebody looks after it.
     this.#listen();
     this.#watchdog = startWatchdog();
-    this.#child = spawn("/bin/sh", ["-c", gate, "holdfast", ...unspeakable(env), command, ...args], {
+    const [shell, ...shellOptions] = shellFor(env);
+    this.#child = spawn(shell, [...shellOptions, "-c", gate, "holdfast", command, ...args], {
       stdio: ["inherit", "inherit", "inherit", "pipe"],
       env,
       detached: !foreground,

@@ -1,6 +1,6 @@
 /** `holdfast run`, as scripts and service managers see it. */
 import { execFile, execFileSync } from "node:child_process";
-import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -59,6 +59,32 @@ describe("the command", () => {
     const options = { env: { ...env(), "odd.name": "a b", PLAIN: "x=y" } };
     const { stdout } = await run(["run", "odd", "--", "env"], options);
     expect(stdout.split("\n")).toEqual(expect.arrayContaining(["odd.name=a b", "PLAIN=x=y"]));
+  });
+
+  test.concurrent("is started by no command line that shows them", async () => {
+    // A program of that name would have had them among its arguments.
+    const folder = temporaryFolder();
+    const log = join(folder, "arguments");
+    writeFileSync(join(folder, "env"), `#!/bin/sh\necho "$@" >>${log}\nexec /usr/bin/env "$@"\n`, {
+      mode: 0o755,
+    });
+    const PATH = `${folder}:${process.env["PATH"]}`;
+    const options = { env: { ...env(), "odd.name": "secret", PATH, BASH_ENV: join(folder, "env") } };
+    const { stdout } = await run(["run", "unseen", "--", "/usr/bin/env"], options);
+    expect(stdout).toContain("odd.name=secret\n");
+    expect(existsSync(log)).toBe(false);
+  });
+
+  test.concurrent("is not started without variables that no shell of the system passes on", async () => {
+    const options = { env: { ...env(), "odd.name": "secret", PATH: temporaryFolder() } };
+    const ended = await run(["run", "dropped", "--", "/usr/bin/env"], options);
+    expect(ended).toMatchObject({
+      code: 126,
+      stdout: "",
+      stderr: expect.stringContaining('"odd.name". Install bash'),
+    });
+    expect(ended.stderr).not.toContain("secret");
+    expect(await claimsOf("dropped")).toEqual({ held: 0, waiting: 0 });
   });
 
   test.concurrent("has no file open but its own", async () => {

@@ -11,7 +11,7 @@ import {
   type PermitOptions,
 } from "../../core/index.ts";
 import { parseDuration } from "../duration.ts";
-import { checkExecutable } from "../executable.ts";
+import { checkExecutable, shellFor } from "../executable.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { CliError, usageError } from "../failure.ts";
 import { type KillPlan, planKill } from "../kill-plan.ts";
@@ -91,6 +91,8 @@ Examples:
       const stop = stopSignal(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]);
       const terms = resolveTerms(key, words, options);
       checkExecutable(words[0] ?? "");
+      // Before it waits for the lock.
+      shellFor(process.env);
       process.exitCode = await withLocks(
         resolveTarget(command),
         (locks) => runLocked(locks, terms, words, options.foreground === true, stop, output),
