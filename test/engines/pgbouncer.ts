@@ -1,5 +1,5 @@
 /**
- * PgBouncer in transaction mode: a connection of a client is another session of the server in each transaction, so
+ * PgBouncer. In transaction mode, as it comes here, a connection of a client is another session of the server in each transaction, so
  * nothing that belongs to a session may be relied upon (LISTEN, advisory locks of the session, SET).
  */
 import { writeFileSync } from "node:fs";
@@ -14,8 +14,14 @@ export interface PgBouncer extends Engine {
   readonly url: string;
 }
 
+export type PoolMode = "session" | "transaction" | "statement";
+
 /** Starts it in front of a server, over `connections` connections to that server. */
-export async function startPgBouncer(server: PostgresServer, connections = 4): Promise<PgBouncer> {
+export async function startPgBouncer(
+  server: PostgresServer,
+  connections = 4,
+  mode: PoolMode = "transaction",
+): Promise<PgBouncer> {
   const engine = await startEngine({
     name: "pgbouncer",
     program: pgBouncerBinary(),
@@ -29,7 +35,7 @@ export async function startPgBouncer(server: PostgresServer, connections = 4): P
         `listen_port = ${port}`,
         "unix_socket_dir =",
         "auth_type = any",
-        "pool_mode = transaction",
+        `pool_mode = ${mode}`,
         `default_pool_size = ${connections}`,
         `pidfile = ${pidFile(folder)}`,
         // Drivers name these when they connect, and the sessions are shared.

@@ -1,7 +1,9 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
 import { type Clock, HoldfastError, invalid, StoreUnavailableError } from "../../core/index.ts";
+import { Connections, type PostgresPool, type QueryPort } from "./connections.ts";
 import { sqlState } from "./errors.ts";
-import { type Over, type PooledConnection, pipelineOf, type QueryPort } from "./pipeline.ts";
+import { inTransaction } from "./hello.ts";
+import { type Over, pipelineOf } from "./pipeline.ts";
 import type { Statement } from "./statements.ts";
 
 /** What a query resolves with. */
@@ -31,18 +33,6 @@ export interface PostgresNotification {
   readonly payload?: string | undefined;
 }
 
-/** What only a pool of `pg` has. */
-interface PostgresPool extends QueryPort {
-  readonly totalCount: number;
-  readonly options?: { readonly max?: number | null; readonly pipeline?: boolean };
-  readonly waitingCount?: number;
-  connect(
-    callback: (error: Error | undefined, connection: PoolConnection | undefined) => void,
-  ): Promise<PoolConnection | undefined> | undefined;
-}
-
-type PoolConnection = PostgresListener & PooledConnection;
-
 /** Opens a session that listens. Its `end` is called when it is of no more use. */
 export type OpenListener = () => Promise<PostgresListener>;
 
@@ -58,47 +48,76 @@ export function checkClient(client: PostgresClient): PostgresClient {
   );
 }
 
+/** How requests reach the server over a client. */
+export interface Access {
+  readonly client: PostgresClient;
+  readonly send: Send;
+  /** After so long a request is given up. */
+  readonly timeoutMs: number;
+  /** Undefined if the client is not a pool. */
+  readonly connections: Connections | undefined;
+}
+
+export function accessTo(
+  client: PostgresClient,
+  { clock, timeoutMs }: { readonly clock: Clock; readonly timeoutMs: number },
+): Access {
+  const connections = isPool(client) ? new Connections(client, clock, timeoutMs) : undefined;
+  const named = namedSender(client, connections);
+  const send = takesSeveral(client) ? named : oneByOne(named, clock, timeoutMs);
+  return { client, send, timeoutMs, connections };
+}
+
+/** How often a pool is asked whether it was ended. Usually it says so itself, when it ends its other connections. */
+const ENDING_CHECK_MS = 250;
+
 /** What `listener: undefined` stands for: a connection of the pool where there is one. */
-export function poolListener(client: PostgresClient): OpenListener | undefined {
-  if (!isPool(client)) return undefined;
-  if (client.options?.max === 1) {
+export function poolListener({ connections }: Access): OpenListener | undefined {
+  if (connections === undefined) return undefined;
+  const { pool } = connections;
+  if (pool.options?.max === 1) {
     throw invalid(
       "client must be a pool of at least 2 connections, as one of them listens. Raise its max, or pass listener: false.",
     );
   }
-  return async () => {
-    const connection = await connectionOf(client, ignore);
-    return {
-      query: (text) => connection.query(text),
-      on: (event: string, listener: (...args: never[]) => void) => connection.on(event as "end", listener),
-      // Back in the pool it would go on listening, so it is not given back.
-      end: () => connection.release(true),
-      unref: () => connection.unref?.(),
-    };
-  };
+  return () => listenerOf(connections);
 }
 
-/**
- * A connection of the pool, whose errors are listened for.
- *
- * The pool stops listening when it calls back, and promises it resolves are heard only when the present event is over. (1) A
- * server that is being stopped ends a session that has just begun. (2) This process reads both pieces of news at once. (3) The
- * connection emits an error that nobody listens for, which ends the process. So its callback is used.
- */
-function connectionOf(pool: PostgresPool, onError: () => void): Promise<PoolConnection> {
-  return new Promise((resolve, reject) => {
-    const handOver = (connection: PoolConnection | undefined) => {
-      if (connection === undefined) return;
-      connection.on("error", onError);
-      resolve(connection);
-    };
-    const promised = pool.connect((error, connection) => {
-      if (connection === undefined) reject(error);
-      else handOver(connection);
+async function listenerOf(connections: Connections): Promise<PostgresListener> {
+  const { pool, clock } = connections;
+  const connection = await connections.take(ignore);
+  let hasEnded = false;
+  // Back in the pool it would go on listening, so it is not given back.
+  const end = () => {
+    if (hasEnded) return;
+    hasEnded = true;
+    timer.cancel();
+    pool.removeListener?.("remove", check);
+    connections.discard(connection, ignore);
+    connection.on("error", ignore);
+  };
+  // pool.end() waits for all connections, so it would never resolve.
+  const check = () => {
+    if (pool.ending !== true || hasEnded) return;
+    process.emitWarning(
+      "The pool of pg was ended before the Holdfast store that uses it. Call close() on the locks or the store first, and then end() on the pool.",
+      { type: "HoldfastWarning", code: "POOL_ENDED" },
+    );
+    end();
+  };
+  const checkLater = () =>
+    clock.setTimer(ENDING_CHECK_MS, () => {
+      check();
+      if (!hasEnded) timer = checkLater();
     });
-    // What is only like a pool of pg may know no callbacks.
-    promised?.then(handOver, reject);
-  });
+  let timer = checkLater();
+  pool.on?.("remove", check);
+  return {
+    query: (text) => connection.query(text),
+    on: (event: string, listener: (...args: never[]) => void) => connection.on(event as "end", listener),
+    end,
+    unref: () => connection.unref?.(),
+  };
 }
 
 function ignore(): void {}
@@ -129,16 +148,31 @@ export type Send = (statement: Statement) => Promise<PostgresResult>;
 /**
  * One statement after the other where the client is a single connection: `pg` is about to refuse a query while another one is
  * under way, unless it was told to keep a pipeline. A pool, and everything unknown, is taken to see to that itself.
+ *
+ * A connection that was silent for `timeoutMs` may stay so for a quarter of an hour, and a single client makes no other. Requests fail at
+ * once until it answers, or they would pile up behind the first.
  */
-export function sender(client: PostgresClient, clock: Clock): Send {
-  const send = namedSender(client, clock);
-  if (takesSeveral(client)) return send;
+function oneByOne(send: Send, clock: Clock, timeoutMs: number): Send {
   let last: Promise<unknown> = Promise.resolve();
+  let sentMs: number | undefined;
   return (statement) => {
-    const next = last.then(() => send(statement));
-    last = next.catch(() => {});
+    if (sentMs !== undefined && clock.monotonicMs() - sentMs >= timeoutMs)
+      return Promise.reject(silentClient(timeoutMs));
+    const next = last.then(() => {
+      sentMs = clock.monotonicMs();
+      return send(statement);
+    });
+    last = next.then(ignore, ignore).then(() => {
+      sentMs = undefined;
+    });
     return next;
   };
+}
+
+function silentClient(timeoutMs: number): StoreUnavailableError {
+  return new StoreUnavailableError(
+    `The connection of the PostgreSQL client has not answered for ${timeoutMs} ms. Pass a Pool, which replaces connections, or make a store over another Client.`,
+  );
 }
 
 /**
@@ -146,50 +180,34 @@ export function sender(client: PostgresClient, clock: Clock): Send {
  * time, which may lack the name, or have it already: then nothing was done, so the statement goes again without its name, and
  * so do all others from then on.
  */
-function namedSender(client: PostgresClient, clock: Clock): Send {
-  const plainly: Send = async (statement) =>
-    replyTo(statement, await client.query(statement.text, statement.values));
-  if (!takesNames(client)) return plainly;
-  const over: Over = isPipelined(client)
-    ? pipelineOf(
-        {
-          connect: (onError) => connectionOf(client, onError),
-          isWanted: () => (client.waitingCount ?? 0) > 0,
-        },
-        clock,
-      )
-    : (query) => query(client);
-  let usesNames = true;
+function namedSender(client: PostgresClient, connections: Connections | undefined): Send {
+  const checkOnly: Over = async (query) => {
+    const port = client as QueryPort & { getTransactionStatus?(): string | null };
+    // An error of the server would undo that transaction.
+    if ((port.getTransactionStatus?.() ?? "I") !== "I") throw inTransaction();
+    return query(port);
+  };
+  const over = connections === undefined ? checkOnly : pipelineOf(connections);
+  let usesNames = takesNames(client);
   return async (statement) => {
     const { name, text, values } = statement;
-    // What takes long, as a list may, is not to hold up what is asked for all the time.
-    if (name === undefined) return plainly(statement);
+    const plainly = () =>
+      over(async (port) => checked(statement, await port.query(text, values)), name === undefined);
+    if (name === undefined || values === undefined || !usesNames) return plainly();
     try {
-      if (usesNames) {
-        return await over(async (connection) =>
-          replyTo(statement, await connection.query({ name, text, values })),
-        );
-      }
+      return await over(async (port) => checked(statement, await port.query({ name, text, values })), false);
     } catch (error) {
       if (!NAME_TROUBLE.has(sqlState(error) ?? "")) throw error;
       usesNames = false;
     }
-    return over(async (connection) => replyTo(statement, await connection.query(text, values)));
+    return plainly();
   };
 }
 
-/**
- * Replies have no names: a client takes the next one for that to its oldest request. (1) Two requests are under way through
- * PgBouncer 1.18, and sessions are ended or requests cancelled. (2) Somebody gets the reply to another one, even of another
- * process. (3) A change is told as made that was not, and a claim is held that is nowhere. So each call says which it is, and its
- * reply repeats that.
- */
-function replyTo({ call }: Statement, result: PostgresResult): PostgresResult {
-  const row = result.rows?.[0] as { readonly call?: unknown } | undefined;
-  if (call === undefined || row === undefined || row.call === call) return result;
-  throw new StoreUnavailableError(
-    "The PostgreSQL client handed out the reply to another request. What became of this one is unknown.",
-  );
+function checked({ check }: Statement, result: PostgresResult): PostgresResult {
+  const row = result.rows?.[0];
+  if (row !== undefined) check?.(row);
+  return result;
 }
 
 /** A name that the session does not have, and one that it has already. */
@@ -199,10 +217,6 @@ const NAME_TROUBLE: ReadonlySet<string> = new Set(["26000", "42P05"]);
 export function takesSeveral(client: PostgresClient): boolean {
   const { connect, pipeline } = client as { connect?: unknown; pipeline?: unknown };
   return isPool(client) || typeof connect !== "function" || pipeline === true;
-}
-
-function isPipelined(client: PostgresClient): client is PostgresPool {
-  return isPool(client) && client.options?.pipeline === true;
 }
 
 /** Whether it is of `pg`, by what only those have. Something else may know no other query than a text and values. */

@@ -1,21 +1,23 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
 import { type Clock, HoldfastError } from "../../core/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { checkUsable, type OpenListener, type PostgresClient, sender, takesSeveral } from "./client.ts";
+import { type Access, checkUsable, type OpenListener, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import {
   checkRemoval,
+  checkSchema,
   checkServer,
   checkTable,
   checkWritable,
-  factsQuery,
+  factsStatement,
   isMigrated,
   type ServerFacts,
   writableQuery,
 } from "./hello.ts";
 import { byBytes, inOrder } from "./key-order.ts";
 import { Listening } from "./listening.ts";
-import { migratePostgres, TOO_LATE } from "./migration.ts";
+import { migrate } from "./migration.ts";
+import { TOO_LATE } from "./routines.ts";
 import {
   type ListRow,
   listStatement,
@@ -29,14 +31,14 @@ import {
   swapStatement,
   sweepStatement,
 } from "./statements.ts";
-import type { TableNames } from "./table.ts";
+import { inSchema, type TableNames } from "./table.ts";
 import { newVersions } from "./versions.ts";
 
 /** A table, a function or a schema that the server does not know. */
 const NOT_THERE: ReadonlySet<string> = new Set(["42P01", "42883", "3F000"]);
 
 export interface DriverOptions {
-  readonly client: PostgresClient;
+  readonly access: Access;
   readonly names: TableNames;
   readonly autoMigrate: boolean;
   /** Undefined: there are no pushes. */
@@ -45,11 +47,13 @@ export interface DriverOptions {
 }
 
 export function postgresDriver(options: DriverOptions): CasDriver {
-  const { client, names, autoMigrate, openListener, clock } = options;
-  const send = sender(client, clock);
+  const { access, autoMigrate, openListener, clock } = options;
+  const { client, send } = access;
+  let { names } = options;
   const nextVersion = newVersions();
   const notify = (channel: string, payload: string) => send(notifyStatement(channel, payload));
-  const listening = openListener && new Listening(openListener, notify, clock);
+  const listening = openListener && new Listening(openListener, notify, clock, access.timeoutMs);
+  if (access.connections !== undefined) access.connections.onSilence = () => listening?.check();
   let checking: Promise<void> | undefined;
   let known: ServerFacts | undefined;
 
@@ -65,25 +69,34 @@ export function postgresDriver(options: DriverOptions): CasDriver {
 
   /** What is not there was never made, or a pool leads to a replica by now that lags behind the migration. */
   async function checkNoReplica(): Promise<void> {
-    const asked = send({ text: writableQuery, values: [] });
+    const asked = send({ text: writableQuery });
     // Where this fails as well, the first failure says more.
     const [server] = await asked.then(({ rows }) => rows as readonly ServerFacts[]).catch(() => []);
     if (server !== undefined) checkWritable(server);
   }
 
   async function check(): Promise<void> {
-    const statement = { text: factsQuery(), values: [names.table, names.swapSignature] };
-    let facts = only(await ask<ServerFacts>(statement));
-    checkServer(facts);
-    checkWritable(facts);
-    if (autoMigrate && !isMigrated(facts)) {
-      await migratePostgres(client, { table: names.given });
-      facts = only(await ask<ServerFacts>(statement));
-      // A pool may lead to a replica by now, which does not have yet what was made.
-      checkWritable(facts);
+    let facts = await askFacts(names);
+    if (autoMigrate && !isMigrated(facts) && facts.schema !== null) {
+      names = inSchema(names, facts.schema);
+      await migrate(send, names).catch((error) => {
+        throw mapError(error);
+      });
+      facts = await askFacts(names);
     }
     checkTable(facts, names);
+    // Its table is there, so its schema is.
+    names = inSchema(names, facts.schema as string);
     known = facts;
+  }
+
+  async function askFacts(asked: TableNames): Promise<ServerFacts> {
+    const facts = only(await ask<ServerFacts>(factsStatement(asked)));
+    checkServer(facts);
+    // A pool may lead to a replica by now, which does not have yet what was made.
+    checkWritable(facts);
+    checkSchema(facts, asked, autoMigrate);
+    return facts;
   }
 
   /** Before anything is written. Rights may have been granted since they were asked for. */
@@ -103,9 +116,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
 
   async function look<Row extends ReadRow | ListRow>(statement: Statement) {
     const rows = await ask<Row>(statement);
-    const first = only(rows);
-    checkWritable(first);
-    return { nowMs: Number(first.now_ms), rows };
+    return { nowMs: Number(only(rows).now_us) / 1_000, rows };
   }
 
   async function readTime(): Promise<number> {
@@ -118,7 +129,8 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     const { changes, places } = inOrder(batch.changes);
     try {
       const { reply } = only(await ask<SwapRow>(swapStatement(names, { ...batch, changes }, version)));
-      const { now_ms: nowMs, untimely: isUntimely, conflicts } = JSON.parse(reply) as SwapReplyText;
+      const { now_us: nowUs, untimely: isUntimely, conflicts } = JSON.parse(reply) as SwapReplyText;
+      const nowMs = nowUs / 1_000;
       if (isUntimely) return { nowMs, results: untimely(batch) };
       return { nowMs, results: resultsOf(batch, version, conflicts, places) };
     } catch (error) {

@@ -7,6 +7,8 @@ import {
   StoreUnavailableError,
   storeError,
 } from "../../core/index.ts";
+import { inTransaction, wrongEncoding, wrongIsolation } from "./hello.ts";
+import { WRONG_ENCODING, WRONG_ISOLATION } from "./routines.ts";
 
 const { unavailable, unauthorized, failure } = meaning;
 
@@ -19,6 +21,8 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
     "The server takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
   ),
   "25P02": failure("The client is inside a transaction that has failed. Pass one that no transaction uses."),
+  "25P03": unavailable("The session was ended by a time limit of the server. It is tried again."),
+  "25P04": unavailable("The session was ended by a time limit of the server. It is tried again."),
   "25001": failure("The client is inside a transaction. Pass one that no transaction uses."),
   "26000": unavailable("The session was exchanged by a pooler. It is tried again."),
   "28": unauthorized("Check the user, the password and pg_hba.conf."),
@@ -34,7 +38,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "42703": failure(
     "The table has other columns than the store's, so it is somebody else's. Choose another name.",
   ),
-  "42883": failure(`The function of the store is missing. ${migrate}`),
+  "42883": failure(`The procedure or the function of the store is missing. ${migrate}`),
   "42804": failure(
     "The table has columns of other types than the store's, so it is somebody else's. Choose another name.",
   ),
@@ -52,10 +56,20 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "58": unavailable("The operating system of the server failed. Its log says more."),
 };
 
+/** What the store's own procedure says of the session that it runs in. */
+const refusals: Readonly<Record<string, (cause: unknown) => HoldfastError>> = {
+  // Raised by its rollback.
+  "2D000": inTransaction,
+  [WRONG_ENCODING]: wrongEncoding,
+  [WRONG_ISOLATION]: wrongIsolation,
+};
+
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const state = sqlState(error);
   if (state === undefined) return clientError(error);
+  const refusal = refusals[state]?.(error);
+  if (refusal !== undefined) return refusal;
   const { code, what } =
     meanings[state] ?? meanings[state.slice(0, 2)] ?? failure("The cause has the server's words.");
   return storeError(code, `PostgreSQL answered ${state}. ${what}`, { cause: error });

@@ -1,19 +1,36 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
-import type { TableNames } from "./table.ts";
+import type { Statement } from "./statements.ts";
+import { SWAP_PARAMETERS, type TableNames } from "./table.ts";
 
-/** What the server says of itself and of the store's table. */
-export interface ServerFacts {
+/** What any session of a pool may have been set to. */
+export interface SessionFacts {
+  readonly read_only: boolean;
+  /** Its client_encoding. */
+  readonly encoding: string;
+}
+
+export interface DatabaseFacts {
   /** 150004 is 15.4. */
   readonly version: number;
-  readonly encoding: string;
+  readonly server_encoding: string;
+}
+
+/** What the server says of itself, of the session and of the store's table. */
+export interface ServerFacts extends SessionFacts, DatabaseFacts {
   readonly isolation: string;
-  readonly read_only: boolean;
+  /** The schema of the table, or the one that a table would be made in. Null where the search_path has none that exists. */
+  readonly schema: string | null;
   /** Whether there is such a table, and whether it is `p`ermanent or `u`nlogged. */
   readonly persistence: string | null;
-  readonly has_function: boolean;
+  readonly has_procedure: boolean;
   /** Whether old records can be removed. Null where there is no table. */
   readonly may_delete: boolean | null;
+  readonly search_path: string;
+  /** Whether the session has had its search_path since it began. */
+  readonly is_own_path: boolean;
+  /** The first of the other schemas that have a migrated table of this name. */
+  readonly elsewhere: string | null;
 }
 
 const OLDEST = 12;
@@ -24,41 +41,62 @@ const OLDEST = 12;
  */
 export const TAKES_NO_WRITES = "pg_is_in_recovery() or current_setting('transaction_read_only')::boolean";
 
+/**
+ * The clock at the moment it is asked for, in microseconds; `now()` would be the beginning of the transaction. A whole number: the text of
+ * one with a fraction depends on extra_float_digits, and a rounded clock ends leases early.
+ */
+export const NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+
 export const writableQuery = `select ${TAKES_NO_WRITES} as read_only`;
 
 export function databaseQuery(): string {
   return `select
   current_setting('server_version_num')::int as version,
-  current_setting('server_encoding') as encoding`;
+  current_setting('server_encoding') as server_encoding`;
 }
 
-/** $1: the table. $2: the function with its parameters. */
-export function factsQuery(): string {
-  return `${databaseQuery()},
+export function factsStatement({ table, schema, name, swapName }: TableNames): Statement {
+  const arity = String(SWAP_PARAMETERS.length + 1);
+  const isMigratedIn = (namespace: string) => `exists (
+    select from pg_proc where proname = $4 and pronargs = $5::int and pronamespace = ${namespace}
+  )`;
+  const text = `${databaseQuery()},
   current_setting('transaction_isolation') as isolation,
   ${TAKES_NO_WRITES} as read_only,
-  (select relpersistence::text from pg_class where oid = to_regclass($1)) as persistence,
-  to_regprocedure($2) is not null as has_function,
-  has_table_privilege(to_regclass($1), 'delete') as may_delete`;
+  pg_client_encoding()::text as encoding,
+  coalesce(found.schema, nullif($2, ''), current_schema()::text) as schema,
+  found.persistence,
+  ${isMigratedIn("found.namespace")} as has_procedure,
+  has_table_privilege(asked.oid, 'delete') as may_delete,
+  current_setting('search_path') as search_path,
+  (select reset_val = setting from pg_settings where name = 'search_path') as is_own_path,
+  (
+    select min(place.nspname::text)
+    from pg_class as other join pg_namespace as place on place.oid = other.relnamespace
+    where other.relname = $3 and other.oid is distinct from asked.oid and ${isMigratedIn("place.oid")}
+  ) as elsewhere
+from (select to_regclass($1) as oid) as asked
+left join lateral (
+  select place.oid as namespace, place.nspname::text as schema, lock.relpersistence::text as persistence
+  from pg_class as lock join pg_namespace as place on place.oid = lock.relnamespace
+  where lock.oid = asked.oid
+) as found on true`;
+  return { text, values: [table, schema ?? "", name, swapName, arity] };
 }
 
 export function isMigrated(facts: ServerFacts): boolean {
-  return facts.persistence !== null && facts.has_function;
+  return facts.persistence !== null && facts.has_procedure;
 }
 
 /** Throws what is wrong, with what to do about it. Before anything is made there. */
 export function checkServer(facts: ServerFacts): void {
   checkDatabase(facts);
-  const { isolation } = facts;
-  if (isolation !== "read committed") {
-    throw unsupported(
-      `Transactions of this client are "${isolation}", in which a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user.`,
-    );
-  }
+  checkSession(facts);
+  if (facts.isolation !== "read committed") throw wrongIsolation();
 }
 
 /** The same for what does not depend on who asks. */
-export function checkDatabase({ version, encoding }: Pick<ServerFacts, "version" | "encoding">): void {
+export function checkDatabase({ version, server_encoding: encoding }: DatabaseFacts): void {
   if (Math.floor(version / 10_000) < OLDEST) {
     const shown = version < 100_000 ? "older than 10" : String(Math.floor(version / 10_000));
     throw unsupported(
@@ -70,6 +108,22 @@ export function checkDatabase({ version, encoding }: Pick<ServerFacts, "version"
       `The encoding of the database is ${encoding}, in which not every key can be written. Use a database with the encoding UTF8.`,
     );
   }
+}
+
+/**
+ * Throws if the search_path that found the table may be a leftover. (1) The application runs `set search_path` on a connection of the
+ * pool. (2) That one serves the store's first use, which finds or makes another schema's table. (3) Both tables have a holder.
+ */
+export function checkSchema(facts: ServerFacts, { schema, name }: TableNames, autoMigrate: boolean): void {
+  const { search_path: path, is_own_path: isOwnPath, elsewhere, persistence } = facts;
+  if (schema !== undefined || elsewhere === null) return;
+  const isMissing = persistence === null;
+  if (isOwnPath && (!isMissing || autoMigrate)) return;
+  throw failed(
+    isMissing
+      ? `The table "${name}" is in the schema "${elsewhere}", but the search_path of the connection is ${path}. Name the schema: table: "${elsewhere}.${name}".`
+      : `The schemas "${facts.schema}" and "${elsewhere}" both have a table "${name}", and the search_path of the connection was changed to ${path}. Name the schema: table: "${elsewhere}.${name}" or "${facts.schema}.${name}".`,
+  );
 }
 
 /** Nobody who asks for a lock would notice that old records stay for ever. Who only looks needs no such right. */
@@ -85,14 +139,13 @@ export function checkRemoval({ may_delete: mayDelete }: ServerFacts, { given }: 
 export function checkTable(facts: ServerFacts, { given }: TableNames): void {
   const { persistence } = facts;
   if (!isMigrated(facts)) {
-    const missing = persistence === null ? `table "${given}"` : `function of the table "${given}"`;
+    const missing = persistence === null ? `table "${given}"` : `procedure of the table "${given}"`;
     // What is in a schema without usage does not exist for the user, by the server's answer.
     const otherwise =
       persistence === null
         ? " If it does exist, its schema is not in the search_path, or the user lacks usage on it: docs/stores/postgres.md lists the rights."
         : "";
-    throw new HoldfastError(
-      "STORE_FAILURE",
+    throw failed(
       `The ${missing} does not exist: run migratePostgres(client, { table }), or pass autoMigrate: true.${otherwise}`,
     );
   }
@@ -107,13 +160,43 @@ export function checkTable(facts: ServerFacts, { given }: TableNames): void {
  * Also of whatever only reads: what a replica has may be long past. It may become the primary, or the client find that, so this
  * is no mistake.
  */
-export function checkWritable({ read_only: readOnly }: Pick<ServerFacts, "read_only">): void {
+export function checkWritable({ read_only: readOnly }: Pick<SessionFacts, "read_only">): void {
   if (!readOnly) return;
   throw new StoreUnavailableError(
     "PostgreSQL takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
   );
 }
 
-function unsupported(message: string): HoldfastError {
-  return new HoldfastError("UNSUPPORTED", message);
+/** Also of whatever only reads: a record that was read as other characters would be written back like that. */
+export function checkSession({ encoding }: SessionFacts): void {
+  if (encoding !== "UTF8") throw wrongEncoding();
+}
+
+export function wrongEncoding(cause?: unknown): HoldfastError {
+  return failed(
+    "The client_encoding of the PostgreSQL connection is not UTF8, so the store's keys would be other keys. Do not set it on connections of the pool, or give the store a pool of its own.",
+    cause,
+  );
+}
+
+export function wrongIsolation(cause?: unknown): HoldfastError {
+  return unsupported(
+    'Transactions of the PostgreSQL connection are not "read committed", so a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user, and do not set it on connections of the pool.',
+    cause,
+  );
+}
+
+export function inTransaction(cause?: unknown): HoldfastError {
+  return failed(
+    "The PostgreSQL connection is inside a transaction of somebody else, where a grant would be invisible to others and be lost with a rollback. End each transaction before its connection goes back to the pool, or give the store a pool of its own.",
+    cause,
+  );
+}
+
+function failed(message: string, cause?: unknown): HoldfastError {
+  return new HoldfastError("STORE_FAILURE", message, { cause });
+}
+
+function unsupported(message: string, cause?: unknown): HoldfastError {
+  return new HoldfastError("UNSUPPORTED", message, { cause });
 }

@@ -16,7 +16,7 @@ import { channelOf, readPayload } from "./wakes.ts";
 
 /** How often a session is asked whether it is still there: a network may lose it without a word. */
 const CHECK_MS = 15_000;
-/** How long an answer is waited for. */
+/** How long an answer is waited for, by default. */
 const ANSWER_MS = 10_000;
 /** How long a sign is waited for that the server has taken. */
 const SIGN_MS = 1_000;
@@ -51,6 +51,7 @@ export class Listening {
   readonly #open: OpenListener;
   readonly #notify: Notify;
   readonly #clock: Clock;
+  readonly #answerMs: number;
   readonly #wanted = new Map<string, Wanted>();
   #session: Session | undefined;
   #isWorking = false;
@@ -60,10 +61,11 @@ export class Listening {
   #timer: Timer | undefined;
   #closed = false;
 
-  constructor(open: OpenListener, notify: Notify, clock: Clock) {
+  constructor(open: OpenListener, notify: Notify, clock: Clock, answerMs = ANSWER_MS) {
     this.#open = open;
     this.#notify = notify;
     this.#clock = clock;
+    this.#answerMs = answerMs;
   }
 
   /** Resolves when notifications of this owner arrive, with what ends that. */
@@ -80,6 +82,11 @@ export class Listening {
       this.#wanted.delete(channel);
       this.#work();
     };
+  }
+
+  /** Asks now whether the session is still there. */
+  check(): void {
+    if (this.#wanted.size > 0) this.#work();
   }
 
   close(): void {
@@ -143,9 +150,8 @@ export class Listening {
     if (this.#session !== undefined) return this.#session;
     const opening = this.#open();
     // One that comes too late is of no use.
-    const listener = await this.#within(ANSWER_MS, opening, () => {
+    const listener = await this.#answered(opening, () => {
       opening.then(end, ignore);
-      return notAnswered();
     });
     const session: Session = {
       listener,
@@ -178,7 +184,7 @@ export class Listening {
     const missing = wanted.filter(([channel]) => !channels.has(channel)).map(([channel]) => channel);
     const surplus = [...channels].filter((channel) => !this.#wanted.has(channel));
     const text = [...surplus.map(unlisten), ...missing.map(listen)].join("; ") || "select 1";
-    await this.#within(ANSWER_MS, listener.query(text));
+    await this.#answered(listener.query(text));
     const [first] = missing;
     if (first !== undefined) await this.#prove(session, first);
     for (const channel of surplus) channels.delete(channel);
@@ -196,7 +202,7 @@ export class Listening {
     const heard = new Promise<void>((resolve) => {
       session.onSign = resolve;
     });
-    await this.#within(ANSWER_MS, this.#notify(channel, sign));
+    await this.#answered(this.#notify(channel, sign));
     await this.#within(SIGN_MS, heard, () => this.#beDeaf());
     session.sign = undefined;
     this.#deafMs = FIRST_DEAF_MS;
@@ -216,16 +222,21 @@ export class Listening {
     end(session.listener);
   }
 
-  #within<T>(ms: number, promise: Promise<T>, onTooLate: () => Error = notAnswered): Promise<T> {
+  #answered<T>(promise: Promise<T>, onTooLate: () => void = ignore): Promise<T> {
+    return this.#within(this.#answerMs, promise, () => {
+      onTooLate();
+      return new StoreUnavailableError(
+        `PostgreSQL did not let the store listen within ${this.#answerMs} ms.`,
+      );
+    });
+  }
+
+  #within<T>(ms: number, promise: Promise<T>, onTooLate: () => Error): Promise<T> {
     return new Promise((resolve, reject) => {
       const timer = this.#clock.setTimer(ms, () => reject(onTooLate()));
       promise.then(resolve, reject).finally(() => timer.cancel());
     });
   }
-}
-
-function notAnswered(): StoreUnavailableError {
-  return new StoreUnavailableError(`PostgreSQL did not let us listen within ${ANSWER_MS} ms.`);
 }
 
 function nothingHeard(): StoreUnavailableError {

@@ -1,19 +1,12 @@
 /**
- * One connection of a pool that carries several requests at a time, where connections of the pool can: pg calls that a pipeline.
+ * Requests over connections of a pool: one at a time over each, or two where connections of the pool can; pg calls that a pipeline.
  *
- * The server makes them one after the other, and the next one is there when it has made the one before. Over two connections
+ * The server makes the two one after the other, and the next one is there when it has made the one before. Over two connections
  * it would work on both at once, and answer both late: docs/decisions/0022-what-a-change-costs-in-postgresql.md.
  */
-import type { Clock } from "../../core/index.ts";
+import { StoreUnavailableError, type Timer } from "../../core/index.ts";
 import type { PostgresResult } from "./client.ts";
-import type { Statement } from "./statements.ts";
-
-/** A connection that is taken out of a pool of pg. */
-export interface PooledConnection extends QueryPort {
-  readonly pipeline?: boolean;
-  removeListener(event: "error", listener: (error: Error) => void): unknown;
-  release(destroy?: boolean): void;
-}
+import type { Connections, PooledConnection, QueryPort } from "./connections.ts";
 
 /** One that the server works on, and the next. More would wait for no gain, and behind more. */
 const MOST_UNDER_WAY = 2;
@@ -24,36 +17,25 @@ const HELD_UP_MS = 50;
 /** So long a connection is kept, so that the pool gets to replace those that have become too old for it. */
 const KEPT_MS = 1_000;
 
-export type Over = (query: (connection: QueryPort) => Promise<PostgresResult>) => Promise<PostgresResult>;
+export type Query = (connection: QueryPort) => Promise<PostgresResult>;
 
-/** Whatever of pg takes statements: a pool, a client, or a connection of a pool. */
-export interface QueryPort {
-  query(text: string, values?: string[]): Promise<PostgresResult>;
-  query(statement: Statement): Promise<PostgresResult>;
-}
+/** Makes a query over the connection that is in use, or over another one where that has enough to do or the query takes long. */
+export type Over = (query: Query, takesLong: boolean) => Promise<PostgresResult>;
 
-/** Where connections come from. */
-export interface ConnectionSource {
-  /** Listens for errors of the connection from the moment when it is there. */
-  connect(onError: () => void): Promise<PooledConnection>;
-  /** Whether somebody waits for a connection. */
-  isWanted(): boolean;
-}
-
-/** Makes queries over the connection that is in use, or over another one where that has enough to do. */
-export function pipelineOf(source: ConnectionSource, clock: Clock): Over {
-  let session: Session | undefined;
-  return (query) => {
+export function pipelineOf(connections: Connections): Over {
+  const isPipelined = connections.pool.options?.pipeline === true;
+  let shared: Session | undefined;
+  return (query, takesLong) => {
+    if (takesLong || !isPipelined) return new Session(connections).send(query);
     // The one before gives its connection back when it has all its answers.
-    if (!session?.hasRoom()) session = new Session(source, clock);
-    return session.send(query);
+    if (!shared?.hasRoom()) shared = new Session(connections);
+    return shared.send(query);
   };
 }
 
 /** A connection from its first request until none is under way any more. Then it goes back to the pool. */
 class Session {
-  readonly #source: ConnectionSource;
-  readonly #clock: Clock;
+  readonly #connections: Connections;
   readonly #sinceMs: number;
   readonly #opening: Promise<PooledConnection>;
   #connection: PooledConnection | undefined;
@@ -62,10 +44,9 @@ class Session {
   #takesMore = true;
   #isBroken = false;
 
-  constructor(source: ConnectionSource, clock: Clock) {
-    this.#source = source;
-    this.#clock = clock;
-    this.#sinceMs = clock.monotonicMs();
+  constructor(connections: Connections) {
+    this.#connections = connections;
+    this.#sinceMs = connections.clock.monotonicMs();
     this.#heardMs = this.#sinceMs;
     this.#opening = this.#open();
   }
@@ -77,29 +58,55 @@ class Session {
    */
   hasRoom(): boolean {
     if (!this.#takesMore || this.#underWay >= MOST_UNDER_WAY) return false;
-    const nowMs = this.#clock.monotonicMs();
+    const nowMs = this.#connections.clock.monotonicMs();
     if (nowMs - this.#heardMs >= HELD_UP_MS || nowMs - this.#sinceMs >= KEPT_MS) return false;
-    return this.#connection === undefined || !this.#source.isWanted();
+    return this.#connection === undefined || !this.#connections.areWanted;
   }
 
-  async send(query: (connection: PooledConnection) => Promise<PostgresResult>): Promise<PostgresResult> {
+  async send(query: Query): Promise<PostgresResult> {
+    const { clock, timeoutMs } = this.#connections;
+    let sentMs: number | undefined;
+    let timer: Timer | undefined;
     this.#underWay++;
     try {
-      const result = await query(this.#connection ?? (await this.#opening));
-      this.#heardMs = this.#clock.monotonicMs();
+      const silence = new Promise<never>((_, reject) => {
+        timer = clock.setTimer(timeoutMs, () => reject(this.#giveUp(sentMs)));
+      });
+      const answer = async () => {
+        const connection = this.#connection ?? (await this.#opening);
+        sentMs = clock.monotonicMs();
+        const result = await query(connection);
+        this.#connections.heard(connection);
+        return result;
+      };
+      const result = await Promise.race([answer(), silence]);
+      this.#heardMs = clock.monotonicMs();
       return result;
     } catch (error) {
       // A pool of pg does not use a connection again either on which a query has failed.
       this.#breakOff();
       throw error;
     } finally {
+      timer?.cancel();
       if (--this.#underWay === 0) this.#giveBack();
     }
   }
 
+  /** Others that are under way over the connection wait for the same silence. */
+  #giveUp(sentMs: number | undefined): StoreUnavailableError {
+    const { clock, timeoutMs } = this.#connections;
+    this.#breakOff();
+    if (sentMs !== undefined && clock.monotonicMs() - sentMs >= timeoutMs / 2)
+      this.#connections.silent(sentMs);
+    this.#giveBack();
+    return new StoreUnavailableError(
+      `PostgreSQL did not answer within ${timeoutMs} ms. Whether it did what was asked is unknown. The connection is replaced.`,
+    );
+  }
+
   async #open(): Promise<PooledConnection> {
     // What is under way over it fails by itself. But an error that nobody listens for ends the process.
-    const connection = await this.#source.connect(this.#breakOff);
+    const connection = await this.#connections.take(this.#breakOff);
     // A pg that is too old for the option makes one query after the other.
     if (connection.pipeline !== true) this.#takesMore = false;
     this.#connection = connection;
@@ -113,7 +120,10 @@ class Session {
 
   #giveBack(): void {
     this.#takesMore = false;
-    this.#connection?.removeListener("error", this.#breakOff);
-    this.#connection?.release(this.#isBroken);
+    const connection = this.#connection;
+    this.#connection = undefined;
+    if (connection === undefined) return;
+    if (this.#isBroken) this.#connections.discard(connection, this.#breakOff);
+    else this.#connections.giveBack(connection, this.#breakOff);
   }
 }

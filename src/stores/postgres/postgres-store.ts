@@ -1,6 +1,8 @@
 import { checkBoolean, checkOptionNames, invalid, type Store, systemClock } from "../../core/index.ts";
-import { type CasStoreOptions, casOptionNames, casStore } from "../cas/index.ts";
+import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import {
+  type Access,
+  accessTo,
   checkClient,
   type OpenListener,
   type PostgresClient,
@@ -39,21 +41,21 @@ export function postgresStore(client: PostgresClient, options: PostgresStoreOpti
     listener: true,
   });
   const { table = DEFAULT_TABLE, autoMigrate = false, listener, ...shared } = options;
+  const clock = options.clock ?? systemClock;
+  const timeoutMs = shared.flightMs ?? casDefaults.flightMs;
+  const access = accessTo(checkClient(client), { clock, timeoutMs });
   const driver = postgresDriver({
-    client: checkClient(client),
+    access,
     names: tableNames(table),
     autoMigrate: checkBoolean("autoMigrate", autoMigrate),
-    openListener: listenerOf(client, listener),
-    clock: options.clock ?? systemClock,
+    openListener: listenerOf(access, listener),
+    clock,
   });
   return casStore(driver, shared);
 }
 
-function listenerOf(
-  client: PostgresClient,
-  listener: PostgresStoreOptions["listener"],
-): OpenListener | undefined {
-  if (listener === undefined) return poolListener(client);
+function listenerOf(access: Access, listener: PostgresStoreOptions["listener"]): OpenListener | undefined {
+  if (listener === undefined) return poolListener(access);
   if (listener === false) return undefined;
   if (typeof listener === "function") return listener;
   throw invalid("listener must be false, or a function that resolves to a connected Client of pg.");

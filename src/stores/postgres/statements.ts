@@ -1,7 +1,7 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
-import { bounds } from "../../core/index.ts";
+import { bounds, StoreUnavailableError } from "../../core/index.ts";
 import { type Change, forgettableFromMs, type SwapBatch } from "../cas/index.ts";
-import { TAKES_NO_WRITES } from "./hello.ts";
+import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./hello.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
 
@@ -9,23 +9,20 @@ export interface Statement {
   /** What a session may keep it under, where it is asked for all the time. */
   readonly name?: string;
   readonly text: string;
-  readonly values: string[];
-  /** What its first row has as `call`, so that the reply to another one is noticed. */
-  readonly call?: string;
+  /** Without any, the text may be several statements. */
+  readonly values?: string[];
+  /** Throws if the first row shows that the reply must not be believed. The connection is not used again. */
+  readonly check?: (row: unknown) => void;
 }
 
-/** The clock at the moment it is asked for. `now()` would be that of the beginning of the transaction. */
-const nowMs = "(extract(epoch from clock_timestamp()) * 1000)::float8";
-
-/** One row with the time, and whether what is read beside it may be believed: a replica that lags would answer as well. */
-const clock = `(select ${nowMs} as now_ms, ${TAKES_NO_WRITES} as read_only) as clock`;
+/** One row with the time, and what says whether the rest may be believed: a replica that lags would answer as well. */
+const clock = `(select ${NOW_US} as now_us, ${TAKES_NO_WRITES} as read_only, pg_client_encoding()::text as encoding) as clock`;
 
 /** Neither keys nor records contain one: keys have no control characters, and JSON writes them as escapes. */
 const LINE = "\n";
 
-export interface ReadRow {
-  readonly now_ms: number | string;
-  readonly read_only: boolean;
+export interface ReadRow extends SessionFacts {
+  readonly now_us: number | string;
   /** Null in the only row where there is no record at all. */
   readonly key: string | null;
   readonly version: string;
@@ -33,19 +30,26 @@ export interface ReadRow {
 }
 
 export function readStatement({ table }: TableNames, keys: readonly string[]): Statement {
-  const text = `select clock.now_ms, clock.read_only, lock.key, lock.version::text, lock.record
+  const text = `select clock.*, lock.key, lock.version::text, lock.record
 from ${clock}
 left join ${table} as lock on lock.key = any (string_to_array($1, E'\\n'))`;
-  return { text, values: [keys.join(LINE)] };
+  return { text, values: [keys.join(LINE)], check: checkRead };
+}
+
+function checkRead(row: unknown): void {
+  checkSession(row as SessionFacts);
+  checkWritable(row as SessionFacts);
 }
 
 export interface SwapRow {
+  /** What the call named its changes by. */
+  readonly new_version: string;
   /** A {@link SwapReplyText} in JSON. */
   readonly reply: string;
 }
 
 export interface SwapReplyText {
-  readonly now_ms: number;
+  readonly now_us: number;
   readonly untimely?: true;
   readonly conflicts?: readonly (readonly [index: number, version: string | null, record: string | null])[];
 }
@@ -71,8 +75,8 @@ export function swapStatement(
   }
   return {
     name,
-    text: `select ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as reply, $7::text as call`,
-    call: version,
+    text: `call ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, null)`,
+    check: (row) => checkReplyTo(version, row as SwapRow),
     values: [
       keys.join(LINE),
       ...((isUpdates && commonTerms(changes)) || ownTerms(changes)),
@@ -87,6 +91,18 @@ export function swapStatement(
       (forgettableFromMs(batch) ?? Number.POSITIVE_INFINITY) <= earliestMs ? "1" : "",
     ],
   };
+}
+
+/**
+ * Replies have no names: a client takes the next one for that to its oldest request. (1) Two requests are under way through
+ * PgBouncer 1.18, and sessions are ended or requests cancelled. (2) One gets the reply to the other, even of another process.
+ * (3) A change is reported as made that was not, and a claim is held that is nowhere. So each reply repeats the version of its call.
+ */
+function checkReplyTo(version: string, row: SwapRow): void {
+  if (row.new_version === version) return;
+  throw new StoreUnavailableError(
+    "The PostgreSQL client handed out the reply to another request. What became of this one is unknown.",
+  );
 }
 
 /** Which versions changes expect, as numbers of the versions that follow, and for how long each is kept. */
@@ -131,9 +147,8 @@ class Numbers {
   }
 }
 
-export interface ListRow {
-  readonly now_ms: number | string;
-  readonly read_only: boolean;
+export interface ListRow extends SessionFacts {
+  readonly now_us: number | string;
   readonly key: string | null;
   readonly record: string;
 }
@@ -147,7 +162,7 @@ export function listStatement(
   after: string | undefined,
   limit: number,
 ): Statement {
-  const text = `select clock.now_ms, clock.read_only, lock.key, lock.record
+  const text = `select clock.*, lock.key, lock.record
 from ${clock}
 left join lateral (
   select key, record from ${table}
@@ -155,7 +170,11 @@ left join lateral (
   order by key limit $4::int
 ) as lock on true
 order by lock.key`;
-  return { text, values: [prefix, `${prefix}${LAST_CHARACTERS}`, after ?? "", String(limit)] };
+  return {
+    text,
+    values: [prefix, `${prefix}${LAST_CHARACTERS}`, after ?? "", String(limit)],
+    check: checkRead,
+  };
 }
 
 export interface SweepRow {
@@ -171,7 +190,7 @@ export function sweepStatement({ table }: TableNames, limit: number): Statement 
   select pg_try_advisory_xact_lock(hashtextextended($2, 0)) as is_mine
 ), old as (
   select key from ${table}
-  where (select is_mine from turn) and keep_until_ms < (select ${nowMs})
+  where (select is_mine from turn) and keep_until_ms < (select ${NOW_US} / 1000)
   limit $1::int
   for update skip locked
 ), removed as (

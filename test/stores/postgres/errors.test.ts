@@ -27,6 +27,8 @@ const answers: readonly (readonly [state: string, name: string, code: ErrorCode]
   ["28P01", "invalid_password", "UNAUTHORIZED"],
   ["42501", "insufficient_privilege", "UNAUTHORIZED"],
   ["25001", "active_sql_transaction", "STORE_FAILURE"],
+  ["25P03", "idle_in_transaction_session_timeout", "STORE_UNAVAILABLE"],
+  ["25P04", "transaction_timeout", "STORE_UNAVAILABLE"],
   ["25P02", "in_failed_sql_transaction", "STORE_FAILURE"],
   ["3D000", "invalid_catalog_name", "STORE_FAILURE"],
   ["3F000", "invalid_schema_name", "STORE_FAILURE"],

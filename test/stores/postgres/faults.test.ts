@@ -39,6 +39,6 @@ describe.skipIf(!canRunPostgres())("postgres: faults", { timeout: 40_000 }, () =
     stampsFences: true,
     engine: () => server,
     forget: () => withPool((pool) => pool.query("truncate holdfast_locks")),
-    swap: { contains: () => tableNames("holdfast_locks").swapStatement, cutAfterBytes: 60 },
+    swap: { contains: () => tableNames("public.holdfast_locks").swapStatement, cutAfterBytes: 60 },
   });
 });

@@ -55,7 +55,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     page: "docs/stores/postgres.md",
     quote: '"',
     makePlace: (name) => `create schema ${name}`,
-    dropRoutine: (table) => `drop function ${tableNames(table).swapSignature}`,
+    dropRoutine: (table) => `drop procedure ${tableNames(table).swap}`,
     makeUser: (name, table, rights) => [
       // Before version 15 everybody may create tables there.
       "revoke create on schema public from public",
@@ -80,7 +80,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     const insert = "insert into earlier values ($1, $2, $3, true, 8640000000000000)";
     await admin.query(insert, [request.key, randomUUID(), record]);
     const error = await failure(open(poolOf(), { table: "earlier" }).acquire(request));
-    expect(error.message).toMatch(/function of the table "earlier" does not exist/);
+    expect(error.message).toMatch(/procedure of the table "earlier" does not exist/);
     const store = open(poolOf(), { table: "earlier", autoMigrate: true });
     await expect(store.acquire(request)).resolves.toMatchObject({ state: "held", fence: 9007199254740992n });
     await expect(admin.query("select earlier_swap_v1() as n")).resolves.toMatchObject({ rows: [{ n: 1 }] });
@@ -126,8 +126,8 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     const client = {
       async query(text: string, values?: string[]) {
         const result = await pool.query(text, values);
-        if (!text.includes("as has_function") || ++asked !== 2) return result;
-        const lagging = { read_only: true, persistence: null, has_function: false };
+        if (!text.includes("as has_procedure") || ++asked !== 2) return result;
+        const lagging = { read_only: true, persistence: null, has_procedure: false };
         return { rows: [{ ...result.rows[0], ...lagging }] };
       },
     };
@@ -323,12 +323,17 @@ describe("postgres: what is wrong before any use", () => {
 describe("postgres: the server", () => {
   const facts: ServerFacts = {
     version: 150_004,
-    encoding: "UTF8",
+    server_encoding: "UTF8",
     isolation: "read committed",
     read_only: false,
+    encoding: "UTF8",
+    schema: "public",
     persistence: "p",
-    has_function: true,
+    has_procedure: true,
     may_delete: true,
+    search_path: "public",
+    is_own_path: true,
+    elsewhere: null,
   };
 
   test.each([120_000, 130_012, 180_001])("of version %i will do", (version) => {
@@ -339,8 +344,8 @@ describe("postgres: the server", () => {
     ["11", "a store", { version: 110_022 }, /^PostgreSQL 11 is too old.* 12 or newer: upgrade/],
     ["9.6", "a store", { version: 90_624 }, /^PostgreSQL older than 10 is too old.* 12 or newer: upgrade/],
     ["11", "a migration", { version: 110_022 }, /12 or newer: upgrade/],
-    ["another encoding", "a store", { encoding: "LATIN1" }, /LATIN1.*UTF8/],
-    ["another encoding", "a migration", { encoding: "LATIN1" }, /LATIN1.*UTF8/],
+    ["another encoding", "a store", { server_encoding: "LATIN1" }, /LATIN1.*UTF8/],
+    ["another encoding", "a migration", { server_encoding: "LATIN1" }, /LATIN1.*UTF8/],
     ["serializable transactions", "a store", { isolation: "serializable" }, /read committed/],
   ])(
     "with %s is told so by %s that would make the table, and nothing is made",
@@ -349,7 +354,7 @@ describe("postgres: the server", () => {
       const client = {
         async query(statement: string | { text: string }) {
           sent.push(typeof statement === "string" ? statement : statement.text);
-          return { rows: [{ ...facts, persistence: null, has_function: false, ...differs }] };
+          return { rows: [{ ...facts, persistence: null, has_procedure: false, ...differs }] };
         },
       };
       const store = postgresStore(client as never, { autoMigrate: true, listener: false });

@@ -40,15 +40,23 @@ describe.skipIf(!canRunPostgres())("postgres: names of statements", () => {
     const texts: string[] = [];
     const client: PostgresClient & { connect(): unknown; totalCount: number } = {
       totalCount: 1,
-      connect: () => pool.connect(),
-      async query(statement: string | { text: string; values: string[] }, values?: string[]) {
-        if (typeof statement === "object") {
-          onNamed();
-          return pool.query(statement.text, statement.values);
-        }
-        texts.push(statement);
-        return pool.query(statement, values);
+      async connect() {
+        const connection = await pool.connect();
+        return {
+          on() {},
+          removeListener() {},
+          release: () => connection.release(),
+          async query(statement: string | { text: string; values: string[] }, values?: string[]) {
+            if (typeof statement === "object") {
+              onNamed();
+              return connection.query(statement.text, statement.values);
+            }
+            texts.push(statement);
+            return connection.query(statement, values);
+          },
+        };
       },
+      query: () => Promise.reject(new Error("a connection is taken instead")),
     };
     return { client, swaps: () => texts.filter((text) => text.includes("_swap_")).length };
   }
@@ -60,7 +68,7 @@ describe.skipIf(!canRunPostgres())("postgres: names of statements", () => {
     const locks = open(client);
     for (let round = 0; round < 3; round++) await locks.mutex("parsed").run(() => locks.inspect("parsed"));
     const { rows } = await client.query("select statement from pg_prepared_statements");
-    expect(rows).toEqual([{ statement: expect.stringContaining('select "holdfast_locks_swap_') }]);
+    expect(rows).toEqual([{ statement: expect.stringContaining('call "public"."holdfast_locks_swap_') }]);
   });
 
   test("a client that is not of pg is asked with a text and values alone, also when it connects", async () => {
@@ -134,21 +142,28 @@ describe.skipIf(!canRunPostgres())("postgres: names of statements", () => {
     expect(asked.every((text) => typeof text === "string")).toBe(true);
   });
 
-  test.skipIf(!canRunPgBouncer())("stores that share the sessions of a pooler all get on", async () => {
-    const bouncer = await startPgBouncer(server, 2);
-    onTestFinished(() => bouncer.stop());
-    const pools = [1, 2, 3].map(() => poolOf(bouncer.url));
-    onTestFinished(async () => {
-      await Promise.all(pools.map((pool) => pool.end()));
-    });
-    const cycles = pools.map(async (pool, nth) => {
-      const locks = open(pool);
-      for (let round = 0; round < 20; round++) {
-        const keys = Array.from({ length: 40 }, (_, key) => locks.mutex(`bounced ${nth} ${key}`));
-        const leases = await Promise.all(keys.map((key) => key.acquire()));
-        expect(await Promise.all(leases.map((lease) => lease.release()))).not.toContain(false);
-      }
-    });
-    await Promise.all(cycles);
-  });
+  test.skipIf(!canRunPgBouncer()).each([
+    ["session", 15],
+    ["transaction", 2],
+    ["statement", 2],
+  ] as const)(
+    "stores that share the sessions of a pooler in %s mode all get on",
+    async (mode, connections) => {
+      const bouncer = await startPgBouncer(server, connections, mode);
+      onTestFinished(() => bouncer.stop());
+      const pools = [1, 2, 3].map(() => poolOf(bouncer.url));
+      onTestFinished(async () => {
+        await Promise.all(pools.map((pool) => pool.end()));
+      });
+      const cycles = pools.map(async (pool, nth) => {
+        const locks = open(pool);
+        for (let round = 0; round < 20; round++) {
+          const keys = Array.from({ length: 40 }, (_, key) => locks.mutex(`bounced ${nth} ${key}`));
+          const leases = await Promise.all(keys.map((key) => key.acquire()));
+          expect(await Promise.all(leases.map((lease) => lease.release()))).not.toContain(false);
+        }
+      });
+      await Promise.all(cycles);
+    },
+  );
 });

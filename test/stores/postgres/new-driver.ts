@@ -2,7 +2,7 @@
 import { type Clock, systemClock } from "holdfast";
 import type { CasDriver, Change, Version } from "holdfast/cas";
 import type { PostgresClient } from "holdfast/postgres";
-import { poolListener } from "../../../src/stores/postgres/client.ts";
+import { accessTo, poolListener } from "../../../src/stores/postgres/client.ts";
 import { postgresDriver } from "../../../src/stores/postgres/driver.ts";
 import { tableNames } from "../../../src/stores/postgres/table.ts";
 
@@ -15,9 +15,10 @@ export interface NewDriverOptions {
 
 export async function newDriver(client: PostgresClient, options: NewDriverOptions = {}): Promise<CasDriver> {
   const { table = "holdfast_locks", clock = systemClock, listens = true } = options;
-  const openListener = listens ? poolListener(client) : undefined;
+  const access = accessTo(client, { clock, timeoutMs: 5_000 });
+  const openListener = listens ? poolListener(access) : undefined;
   const names = tableNames(table);
-  const driver = postgresDriver({ client, names, autoMigrate: true, openListener, clock });
+  const driver = postgresDriver({ access, names, autoMigrate: true, openListener, clock });
   await driver.prepare?.();
   return driver;
 }
