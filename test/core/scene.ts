@@ -9,6 +9,7 @@ import {
   type LocksOptions,
   memoryStore,
   observe,
+  type Store,
   type Unsubscribe,
 } from "holdfast";
 import { type FaultPlan, faultyStore, ManualClock, type StoreCall } from "holdfast/testing";
@@ -50,19 +51,26 @@ export function observeScenes(handlers: EventHandlers): Unsubscribe {
 
 /** A client in time that the test owns, over a memory store that the test can cut it off from. */
 export class Scene {
-  readonly clock = new ManualClock();
+  readonly clock: ManualClock;
   /** The store itself, which no fault comes in between. */
-  readonly backend = memoryStore({ clock: this.clock });
+  readonly backend: Store;
   /** Every call from the client to the store, and every push back, in order. */
   readonly calls: StoreCall[] = [];
   readonly warnings: HoldfastWarning[] = [];
   /** What becomes of the client's calls from now on. */
   faults: FaultPlan = () => undefined;
   readonly locks: Locks;
-  readonly #startMs = this.clock.monotonicMs();
+  readonly #startMs: number;
   readonly #kept: unknown[] = [];
 
-  constructor(options: LocksOptions = {}) {
+  constructor(
+    options: LocksOptions = {},
+    clock = new ManualClock(),
+    backend: Store = memoryStore({ clock }),
+  ) {
+    this.clock = clock;
+    this.backend = backend;
+    this.#startMs = clock.monotonicMs();
     const store = faultyStore(this.backend, (call) => this.#plan(call), { clock: this.clock });
     this.locks = this.#ours(
       createLocks(store, {
