@@ -141,7 +141,7 @@ describe("the bench command", () => {
     await expect(bench("nonesuch")).rejects.toMatchObject({
       code: 2,
       stderr: expect.stringContaining(
-        'There is no suite "nonesuch". There is: instrumentation, memory, redis, server, stores.',
+        'There is no suite "nonesuch". There is: crowd, instrumentation, memory, redis, server, stores.',
       ),
     });
   }, 60_000);

@@ -70,7 +70,7 @@ describe("bash", () => {
 
   test("offers the options of a command, and the commands within it", async () => {
     expect(await offers(["run", "k", "--max"])).toEqual(["--max-hold"]);
-    expect(await offers(["serve", "--max-c"])).toEqual(["--max-connections", "--max-claims"]);
+    expect(await offers(["serve", "--max-c"])).toEqual(["--max-connections", "--max-calls", "--max-claims"]);
     expect(await offers(["token", "n"])).toEqual(["new"]);
     expect(await offers(["token", "new", "--gr"])).toEqual(["--grant"]);
     expect(await offers(["completion", ""])).toEqual(expect.arrayContaining(["bash", "zsh", "fish"]));

@@ -299,8 +299,14 @@ local function make_careful(us, now)
       return record.last <= now or not is_whole(keys_of(record.key))
     end
 
+    -- Only sets of ours are deleted: a key of another type raises an error.
     local function begin_anew(record)
-      call('DEL', keys_of(record.key))
+      if call('EXISTS', keys_of(record.key)) > 0 then
+        local claims, held, limits, waiting, queue = keys_of(record.key)
+        call('HLEN', claims)
+        for _, set in ipairs({ held, limits, waiting, queue }) do call('ZCARD', set) end
+        call('DEL', keys_of(record.key))
+      end
       record.arrivals, record.weight, record.last = record.lone and 1 or 0, 0, 0
     end
 
