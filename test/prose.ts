@@ -1,0 +1,64 @@
+/** Sentences of comments and pages, and the patterns that make a sentence hard to read. */
+import { read } from "./source-tree.ts";
+
+/** Each pattern, and the share of all sentences that may match it, in percent. */
+export const patterns: Readonly<
+  Record<string, { readonly isIn: (text: string) => boolean; readonly most: number }>
+> = {
+  "begins with What, Whoever, One that": {
+    isIn: (text) => /^(What|Whoever|Whatever|Whichever|Whose|Whom|One that|That which)\b/.test(text),
+    most: 8.6,
+  },
+  "nobody, somebody, whoever": {
+    isIn: (text) => /\b(nobody|somebody|anybody|everybody|whoever|whomever)\b/i.test(text),
+    most: 8.2,
+  },
+  "what without a noun": {
+    isIn: (text) => /\b(of|for|to|in|with|by|from|than|and|or|,) what\b/i.test(text),
+    most: 3.6,
+  },
+  "rare words": {
+    isIn: (text) =>
+      /\b(anew|dear|dearer|told of|of before|thereof|lest|save that|but for those|comes? about|comes? of|at the most|at the least)\b/i.test(
+        text,
+      ),
+    most: 1.8,
+  },
+  "over 30 words": { isIn: (text) => text.split(/\s+/).length > 30, most: 4.8 },
+};
+
+/** The sentences of more than three words, with inline code as one word. */
+function sentencesIn(text: string): readonly string[] {
+  return text
+    .replace(/`[^`]*`/g, "X")
+    .split(/(?<=[.!?:;])\s+(?=[A-Z(])/)
+    .map((sentence) => sentence.trim())
+    .filter((sentence) => sentence.split(/\s+/).length > 3);
+}
+
+/** Each run of comment lines is one text. */
+export function sentencesOfCode(path: string): readonly string[] {
+  const texts = [""];
+  for (const line of read(path).split("\n")) {
+    const comment = /^\s*(?:\/\*\*?|\*|\/\/|--)\s?(.*)$/
+      .exec(line)?.[1]
+      ?.replace(/\*\/\s*$/, "")
+      .trim();
+    if (comment && !comment.startsWith("@")) texts[texts.length - 1] += ` ${comment}`;
+    else texts.push("");
+  }
+  return texts.flatMap(sentencesIn);
+}
+
+/** Paragraphs and list items; code, tables and headings are left out. */
+export function sentencesOfPage(path: string): readonly string[] {
+  const texts = [""];
+  let isCode = false;
+  for (const line of read(path).split("\n")) {
+    if (/^\s*```/.test(line)) isCode = !isCode;
+    const isText = !isCode && line.trim() !== "" && !/^\s*(\||#|```)/.test(line);
+    if (!isText || /^\s*([-*]|\d+\.)\s/.test(line)) texts.push("");
+    if (isText) texts[texts.length - 1] += ` ${line.trim()}`;
+  }
+  return texts.flatMap(sentencesIn);
+}
