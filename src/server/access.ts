@@ -29,16 +29,25 @@ export function may(principal: Principal, verb: Verb, keyOrPrefix: string): bool
   return false;
 }
 
-export function checkMay(principal: Principal, verb: Verb, keyOrPrefix: string): void {
-  if (!may(principal, verb, keyOrPrefix)) throw forbidden(principal, verb, keyOrPrefix);
+/** A principal asked for what its token does not permit. */
+export class Forbidden extends HoldfastError {
+  readonly verb: Verb;
+  /** The claim that it was about, if it was about one. */
+  readonly id: string | undefined;
+
+  constructor({ name }: Principal, verb: Verb, key: string, id?: string) {
+    super(
+      "UNAUTHORIZED",
+      `The token "${name}" does not permit to ${verb} "${key}". Its grants are in the server's token file.`,
+      { key },
+    );
+    this.verb = verb;
+    this.id = id;
+  }
 }
 
-export function forbidden(principal: Principal, verb: Verb, key: string): HoldfastError {
-  return new HoldfastError(
-    "UNAUTHORIZED",
-    `The token "${principal.name}" does not permit to ${verb} "${key}". Its grants are in the server's token file.`,
-    { key },
-  );
+export function checkMay(principal: Principal, verb: Verb, keyOrPrefix: string, id?: string): void {
+  if (!may(principal, verb, keyOrPrefix)) throw new Forbidden(principal, verb, keyOrPrefix, id);
 }
 
 /** The verb that it takes to renew or release a claim: whoever does not name the token does it to somebody else. */

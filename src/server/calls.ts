@@ -9,6 +9,7 @@ import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Logger } from "pino";
 import { HoldfastError, type LookQuery, StoreUnavailableError } from "../core/index.ts";
 import { health as healthWire, locks as wire } from "../protocol/index.ts";
+import type { Asker, Audit } from "./audit.ts";
 import { connectErrorOf, UnknownCaller } from "./call-errors.ts";
 import { Clients } from "./clients.ts";
 import { createConnectHandler } from "./connect-handler.ts";
@@ -23,6 +24,7 @@ import { locksService } from "./locks-service.ts";
 import type { Metrics } from "./metrics.ts";
 import { QueuePlaces } from "./queue-places.ts";
 import { occupyUntil } from "./quota.ts";
+import { sourceOf } from "./source.ts";
 import { Turns } from "./turns.ts";
 
 export interface CallsContext {
@@ -32,6 +34,7 @@ export interface CallsContext {
   readonly metrics: Metrics;
   readonly health: Health;
   readonly logger: Logger;
+  readonly audit: Audit;
   onError(error: unknown): void;
 }
 
@@ -64,7 +67,7 @@ export interface Calls {
 const visitorKey = createContextKey<Visitor | undefined>(undefined);
 
 export function createCalls(context: CallsContext): Calls {
-  const { store, limits, identities, metrics, onError, logger } = context;
+  const { store, limits, identities, metrics, onError, logger, audit } = context;
   const clients = new Clients(store, (code) => logger.warn({ code }, "a lease of a call needs attention"));
   const leaving = new AbortController();
   const look = (query: LookQuery) => store.look(query);
@@ -73,13 +76,14 @@ export function createCalls(context: CallsContext): Calls {
   const places = new QueuePlaces(look, turns);
 
   /** Before anything but the headers of a call is read. Health takes no token. */
-  function admit({ headers }: Exchange, { service }: UniversalHandler): ContextValues {
+  function admit({ headers, request }: Exchange, { service }: UniversalHandler): ContextValues {
     const values = createContextValues();
     if (service.typeName === healthWire.Health.typeName) return values;
+    const source = sourceOf(request);
     try {
-      return values.set(visitorKey, identities.admit(headers.authorization, "anybody"));
+      return values.set(visitorKey, identities.admit(headers.authorization, "anybody", source));
     } catch (error) {
-      return fail(error);
+      return fail(error, { source });
     }
   }
 
@@ -91,8 +95,9 @@ export function createCalls(context: CallsContext): Calls {
     return { visitor, gone: signal, leaving: leaving.signal };
   }
 
-  function fail(error: unknown): never {
+  function fail(error: unknown, asker: Partial<Asker> = {}): never {
     onError(error);
+    audit.failed(error, asker);
     throw connectErrorOf(error);
   }
 
@@ -115,7 +120,7 @@ export function createCalls(context: CallsContext): Calls {
       try {
         return await method(request, callOf(handler));
       } catch (error) {
-        return fail(error);
+        return fail(error, handler.values.get(visitorKey));
       }
     },
     stream: (method) =>
@@ -124,7 +129,7 @@ export function createCalls(context: CallsContext): Calls {
         try {
           yield* method(request, callOf(handler));
         } catch (error) {
-          fail(error);
+          fail(error, handler.values.get(visitorKey));
         } finally {
           end();
         }

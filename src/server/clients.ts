@@ -1,13 +1,20 @@
 /** The client library on behalf of callers: one for each of them, with the leases of their open calls. */
-import { type ClaimRef, createLocks, type Locks, type Store } from "../core/index.ts";
+import { type ClaimRef, createLocks, type Locks, type RenewAnswer, type Store } from "../core/index.ts";
+import { CallerNames } from "./caller-names.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Holding } from "./holding.ts";
 import type { Client } from "./ledger.ts";
 
+/** What serves the calls of one principal. */
+export interface Callers {
+  readonly locks: Locks;
+  readonly names: CallerNames;
+}
+
 export class Clients {
   readonly #store: GuardedStore;
   readonly #onWarning: (code: string) => void;
-  readonly #locks = new Map<Client, Locks>();
+  readonly #callers = new Map<Client, Callers>();
   /** Open calls by the claims that they are about. */
   readonly #holdings = new Map<Client, Map<string, Holding>>();
 
@@ -16,17 +23,21 @@ export class Clients {
     this.#onWarning = onWarning;
   }
 
-  locksOf(client: Client): Locks {
-    let locks = this.#locks.get(client);
-    if (locks === undefined) {
-      locks = createLocks(this.#storeOf(client), {
+  callersOf(client: Client): Callers {
+    let callers = this.#callers.get(client);
+    if (callers === undefined) {
+      const names = new CallerNames(client, (owner, listener) =>
+        this.#store.onGrant(owner, client, listener),
+      );
+      const locks = createLocks(this.#storeOf(client, names), {
         closeStore: false,
         // Its message names the key, which is not for the log.
         onWarning: ({ code }) => this.#onWarning(code),
       });
-      this.#locks.set(client, locks);
+      callers = { locks, names };
+      this.#callers.set(client, callers);
     }
-    return locks;
+    return callers;
   }
 
   /** Takes note of an open call. One that is about the same claims is told that this one goes on with them. */
@@ -60,21 +71,34 @@ export class Clients {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#locks.values()].map((locks) => locks.close()));
+    await Promise.all([...this.#callers.values()].map(({ locks }) => locks.close()));
   }
 
-  #storeOf(client: Client): Store {
+  /** The store as the library sees it: there all claims have one owner, and in the store that of their callers. */
+  #storeOf(client: Client, names: CallerNames): Store {
     const guarded = this.#store;
     const { name, durability, counts } = guarded.store;
+    let ownOwner = "";
+    const seen = (answer: RenewAnswer): RenewAnswer =>
+      answer.state === "gone" && names.has(answer.takenOverBy ?? "")
+        ? { ...answer, takenOverBy: ownOwner }
+        : answer;
     return {
       name,
       durability,
       counts,
-      acquire: (request) => guarded.acquire(request, client),
-      renew: (refs) => guarded.renew(refs, client),
-      release: (refs) => guarded.release(refs, client),
+      acquire: (request) => {
+        const holding = this.#holdings.get(client)?.get(nameOf(request.key, request.id));
+        if (holding === undefined) return guarded.acquire(request, { client });
+        return guarded.acquire({ ...request, owner: holding.owner }, holding.asker);
+      },
+      renew: async (refs) => (await guarded.renew(refs, { client })).map(seen),
+      release: (refs) => guarded.release(refs, { client }),
       look: (query) => guarded.look(query),
-      onGrant: (owner, listener) => guarded.onGrant(owner, client, listener),
+      onGrant: (owner, listener) => {
+        ownOwner = owner;
+        return names.onGrant(listener);
+      },
       async close() {},
     };
   }

@@ -4,6 +4,7 @@
  */
 import type { Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
+import type { Audit } from "./audit.ts";
 import type { Calls } from "./calls.ts";
 import { Exchange, type ExchangeContext, isHttp2 } from "./exchange.ts";
 import type { Health } from "./health.ts";
@@ -14,6 +15,7 @@ import type { AnyRequest, AnyResponse } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
 import { isPage, showPage } from "./pages.ts";
 import { isSessionRequest, type Sessions } from "./sessions.ts";
+import { sourceOf } from "./source.ts";
 
 export interface EdgeContext extends ExchangeContext {
   readonly calls: Calls;
@@ -21,12 +23,13 @@ export interface EdgeContext extends ExchangeContext {
   readonly health: Health;
   readonly metrics: Metrics;
   readonly hostCheck: HostCheck;
+  readonly audit: Audit;
   /** Told of errors that no part of the server expects. */
   onUnexpected(error: unknown): void;
 }
 
 export function createEdge(context: EdgeContext): (request: AnyRequest, response: AnyResponse) => void {
-  const { calls, sessions, health, metrics, hostCheck, onDrop, onUnexpected } = context;
+  const { calls, sessions, health, metrics, hostCheck, audit, onDrop, onUnexpected } = context;
   const pipelines = new Pipelines(context.limits.maxStreams);
 
   async function serve(exchange: Exchange, response: AnyResponse): Promise<void> {
@@ -37,6 +40,7 @@ export function createEdge(context: EdgeContext): (request: AnyRequest, response
     const refusal = hostCheck(request);
     if (refusal !== undefined) {
       onDrop(refusal.reason);
+      audit.foreign(refusal.reason, sourceOf(request));
       return await sendError(exchange, httpErrors.forbidden(refusal.message));
     }
     if (isPage(request)) await showPage(exchange, health, metrics);

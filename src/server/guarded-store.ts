@@ -14,6 +14,7 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../core/index.ts";
+import type { Asker, Audit } from "./audit.ts";
 import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
@@ -26,25 +27,27 @@ export class GuardedStore {
   readonly #limits: ResolvedLimits;
   readonly #ledger: Ledger;
   readonly #metrics: Metrics;
+  readonly #audit: Audit;
   readonly #owners = new Owners((owner, listener) => this.#subscribe(owner, listener));
 
-  constructor(store: Store, limits: ResolvedLimits, ledger: Ledger, metrics: Metrics) {
+  constructor(store: Store, limits: ResolvedLimits, ledger: Ledger, metrics: Metrics, audit: Audit) {
     this.store = store;
     this.#limits = limits;
     this.#ledger = ledger;
     this.#metrics = metrics;
+    this.#audit = audit;
   }
 
-  async acquire(asked: ClaimRequest, client: Client): Promise<AcquireAnswer> {
-    const request = stored(asked, client);
-    const full = this.#admit(request, client);
+  async acquire(asked: ClaimRequest, asker: Asker): Promise<AcquireAnswer> {
+    const request = stored(asked, asker.client);
+    const full = this.#admit(request, asker.client);
     const startMs = performance.now();
     const answer = await this.store.acquire(full ? { ...request, wait: false } : request);
     const nowMs = performance.now();
     this.#metrics.addStore.acquire(nowMs - startMs);
     // The store counts from when it was asked, or later; the ledger need not be exact.
-    if (answer.state === "held") this.#ledger.held(request, client, nowMs, answer.expiresInMs);
-    else if (answer.state === "waiting") this.#ledger.waiting(request, client, nowMs, answer.expiresInMs);
+    if (answer.state === "held") this.#ledger.held(request, asker, nowMs, answer);
+    else if (answer.state === "waiting") this.#ledger.waiting(request, asker, nowMs, answer.expiresInMs);
     else if (full && answer.reason === "contended")
       return this.#refused({ state: "refused", reason: "queue-full" });
     else return this.#refused(answer);
@@ -52,15 +55,15 @@ export class GuardedStore {
   }
 
   /** One that asks for too long must not cost the others of the call their leases. */
-  async renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
+  async renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
     const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
     if (refs.length === 1 && refusals[0] !== undefined) throw refusals[0];
     return renewPermitted(refs, refusals, (permitted) =>
-      ownFirst(permitted, client, isGone, (named) => this.#renew(named, client)),
+      ownFirst(permitted, asker.client, isGone, (named) => this.#renew(named, asker)),
     );
   }
 
-  async #renew(refs: readonly RenewRef[], client: Client): Promise<readonly RenewAnswer[]> {
+  async #renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
     const startMs = performance.now();
     const answers = await this.store.renew(refs);
     const nowMs = performance.now();
@@ -69,29 +72,45 @@ export class GuardedStore {
       const answer = answers[index];
       if (answer?.state === "held") {
         this.#metrics.renewals++;
-        this.#ledger.held(ref, client, nowMs, answer.expiresInMs);
+        this.#ledger.held(ref, asker, nowMs, answer);
       } else if (answer?.state === "waiting") {
         this.#metrics.renewals++;
-        this.#ledger.waiting(ref, client, nowMs, answer.expiresInMs);
+        this.#ledger.waiting(ref, asker, nowMs, answer.expiresInMs);
       } else if (answer?.state === "gone") this.#ledger.gone(ref);
     }
     return answers;
   }
 
-  async release(refs: readonly ClaimRef[], client: Client): Promise<readonly boolean[]> {
-    return ownFirst(refs, client, isNot, (named) => this.#release(named));
+  async release(refs: readonly ClaimRef[], asker: Asker): Promise<readonly boolean[]> {
+    const forced = (outcome: "not-found" | "failed", answers: readonly boolean[] = []) => {
+      for (const [index, ref] of refs.entries())
+        if (ref.token === undefined && answers[index] !== true) this.#audit.forced(ref, asker, outcome);
+    };
+    try {
+      const answers = await ownFirst(refs, asker.client, isNot, (named) => this.#release(named, asker));
+      forced("not-found", answers);
+      return answers;
+    } catch (error) {
+      forced("failed");
+      throw error;
+    }
   }
 
-  async #release(refs: readonly ClaimRef[]): Promise<readonly boolean[]> {
+  async #release(refs: readonly ClaimRef[], asker: Asker): Promise<readonly boolean[]> {
     const startMs = performance.now();
     const released = await this.store.release(refs);
     const nowMs = performance.now();
     this.#metrics.addStore.release(nowMs - startMs);
     for (const [index, ref] of refs.entries()) {
       if (released[index] !== true) continue;
-      if (ref.token === undefined) this.#metrics.forceReleases++;
       this.#metrics.releases++;
-      this.#ledger.released(ref, nowMs);
+      const known = this.#ledger.released(ref, nowMs);
+      if (ref.token === undefined) {
+        this.#metrics.forceReleases++;
+        this.#audit.forced(ref, asker, "released", known?.fence);
+      } else if (known?.held !== false) {
+        this.#audit.claim("released", ref, { source: known?.source, ...asker }, known?.fence);
+      }
     }
     return released;
   }

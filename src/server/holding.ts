@@ -15,8 +15,8 @@ import {
 } from "../core/index.ts";
 import { failureOf, locks as wire } from "../protocol/index.ts";
 import { lockOf, permitsOf, type Terms } from "./acquire-terms.ts";
+import type { Asker } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";
-import type { Client } from "./ledger.ts";
 import { Mailbox } from "./mailbox.ts";
 import { stored } from "./ownership.ts";
 import type { QueuePlaces } from "./queue-places.ts";
@@ -44,7 +44,9 @@ export interface HoldingOptions {
   readonly token: string;
   readonly locks: Locks;
   readonly store: GuardedStore;
-  readonly client: Client;
+  readonly asker: Asker;
+  /** What the store knows the caller by. */
+  readonly owner: string;
   readonly places: QueuePlaces;
 }
 
@@ -52,9 +54,10 @@ export class Holding {
   readonly id: string;
   readonly token: string;
   readonly terms: Terms;
+  readonly asker: Asker;
+  readonly owner: string;
   readonly #locks: Locks;
   readonly #store: GuardedStore;
-  readonly #client: Client;
   readonly #places: QueuePlaces;
   readonly #mailbox = new Mailbox<HoldingEvent | "look">();
   readonly #abort = new AbortController();
@@ -65,14 +68,15 @@ export class Holding {
   #over = false;
   #unfollowPlace: (() => void) | undefined;
 
-  constructor({ terms, id, token, locks, store, client, places }: HoldingOptions) {
+  constructor({ terms, id, token, locks, store, asker, owner, places }: HoldingOptions) {
     this.terms = terms;
     this.id = id;
     this.token = token;
     this.#locks = locks;
     this.#places = places;
     this.#store = store;
-    this.#client = client;
+    this.asker = asker;
+    this.owner = owner;
   }
 
   /** The caller is gone: released if it wanted that, else left to its ttl. */
@@ -100,7 +104,7 @@ export class Holding {
     }
     this.#end("released");
     const refs = this.terms.keys.map(({ key }) => ({ key, id: this.id, token: this.token }));
-    return (await this.#store.release(refs, this.#client)).some(Boolean);
+    return (await this.#store.release(refs, this.asker)).some(Boolean);
   }
 
   /** What becomes of it. Throws where the request or the store is at fault. */
@@ -172,7 +176,7 @@ export class Holding {
 
   /** Tells the place in the queue of the key that is waited for now, in place of another one. */
   #followPlace(key: string): void {
-    const { id } = stored({ key, id: this.id }, this.#client);
+    const { id } = stored({ key, id: this.id }, this.asker.client);
     this.#unfollowPlace?.();
     this.#unfollowPlace = this.#places.follow(key, id, (position, length) => {
       this.#mailbox.put("waiting", { case: "waiting", key, position, length });

@@ -2,14 +2,18 @@
  * What this server knows of the claims that go through it, for its metrics and its limits. The store decides everything
  * else: a claim that is missing here, or should not be here, changes no answer.
  */
-import { type ClaimRef, IdIndex } from "../core/index.ts";
+import { type ClaimRef, type GrantRef, type HeldAnswer, IdIndex } from "../core/index.ts";
+import type { Asker, Audit } from "./audit.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Owner } from "./ownership.ts";
+import type { Source } from "./source.ts";
 
 /** Who asks: for the limit on a client's claims, and as their owner. */
 export interface Client extends Owner {
   /** For people: who it is. */
   readonly name: string;
+  /** The name of its token. Undefined on a server without tokens. */
+  readonly principal: string | undefined;
   /** How many claims it has. */
   claims: number;
   /** How many calls and sessions it has under way, and how many of the calls wait or watch. */
@@ -18,16 +22,25 @@ export interface Client extends Owner {
   watches: number;
 }
 
-export function newClient(name: string, prefix: string): Client {
-  return { name, prefix, claims: 0, calls: 0, waitingCalls: 0, watches: 0 };
+export function newClient(name: string, prefix: string, principal?: string): Client {
+  return { name, prefix, principal, claims: 0, calls: 0, waitingCalls: 0, watches: 0 };
 }
 
-class Entry {
+/** What is known of a claim that was released. */
+export interface KnownClaim extends Asker {
+  readonly held: boolean;
+  readonly fence: bigint | undefined;
+}
+
+class Entry implements KnownClaim {
   /** Its id and its key: a client may use one id for very many keys, and a key may have very many claims. */
   readonly id: string;
   readonly key: string;
   readonly client: Client;
+  source: Source | undefined;
   held: boolean;
+  /** Of its latest grant, if that is known here. */
+  fence: bigint | undefined;
   sinceMs: number;
   expiresAtMs: number;
   idHash = 0;
@@ -36,7 +49,7 @@ class Entry {
   constructor(
     name: string,
     key: string,
-    client: Client,
+    { client, source }: Asker,
     held: boolean,
     sinceMs: number,
     expiresAtMs: number,
@@ -44,6 +57,7 @@ class Entry {
     this.id = name;
     this.key = key;
     this.client = client;
+    this.source = source;
     this.held = held;
     this.sinceMs = sinceMs;
     this.expiresAtMs = expiresAtMs;
@@ -58,11 +72,13 @@ export class Ledger {
   /** How many claims wait for a key. */
   readonly #queues = new Map<string, number>();
   readonly #metrics: Metrics;
+  readonly #audit: Audit;
   #waiting = 0;
   #sweep: Generator<Entry> | undefined;
 
-  constructor(metrics: Metrics) {
+  constructor(metrics: Metrics, audit: Audit) {
     this.#metrics = metrics;
+    this.#audit = audit;
     metrics.claims = () => ({
       held: this.#entries.size - this.#waiting,
       waiting: this.#waiting,
@@ -78,37 +94,44 @@ export class Ledger {
     return this.#queues.size === 0 ? 0 : (this.#queues.get(key) ?? 0);
   }
 
-  held(ref: ClaimRef, client: Client, nowMs: number, expiresInMs: number): void {
+  held(ref: ClaimRef, asker: Asker, nowMs: number, { expiresInMs, fence }: HeldAnswer): void {
     const name = nameOf(ref);
-    const entry = this.#entries.find(name);
+    let entry = this.#entries.find(name);
     if (entry === undefined) {
-      this.#add(new Entry(name, ref.key, client, true, nowMs, nowMs + expiresInMs));
+      entry = new Entry(name, ref.key, asker, true, nowMs, nowMs + expiresInMs);
+      this.#add(entry);
       this.#metrics.grants++;
       this.#metrics.addWait(0);
-      return;
-    }
-    if (!entry.held) this.#grant(entry, nowMs);
+    } else if (!entry.held) this.#grant(entry, nowMs);
     entry.expiresAtMs = nowMs + expiresInMs;
+    if (entry.fence === fence) return;
+    entry.source = asker.source ?? entry.source;
+    this.#granted(entry, ref, fence);
   }
 
-  waiting(ref: ClaimRef, client: Client, nowMs: number, expiresInMs: number): void {
+  waiting(ref: ClaimRef, asker: Asker, nowMs: number, expiresInMs: number): void {
     const name = nameOf(ref);
     const entry = this.#entries.find(name);
-    if (entry === undefined) this.#add(new Entry(name, ref.key, client, false, nowMs, nowMs + expiresInMs));
+    if (entry === undefined) this.#add(new Entry(name, ref.key, asker, false, nowMs, nowMs + expiresInMs));
     else entry.expiresAtMs = nowMs + expiresInMs;
   }
 
   /** A waiting claim was granted, as the store has pushed. */
-  granted(ref: ClaimRef, nowMs: number): void {
+  granted(ref: GrantRef, nowMs: number): void {
     const entry = this.#entries.find(nameOf(ref));
-    if (entry !== undefined && !entry.held) this.#grant(entry, nowMs);
+    if (entry === undefined || entry.held) return;
+    this.#grant(entry, nowMs);
+    // Without a fence the heartbeat that follows tells it.
+    if (ref.fence !== undefined) this.#granted(entry, ref, ref.fence);
   }
 
-  released(ref: ClaimRef, nowMs: number): void {
+  /** Returns what was known of the claim. */
+  released(ref: ClaimRef, nowMs: number): KnownClaim | undefined {
     const entry = this.#entries.find(nameOf(ref));
-    if (entry === undefined) return;
+    if (entry === undefined) return undefined;
     this.#remove(entry);
     if (entry.held) this.#metrics.addHold(nowMs - entry.sinceMs);
+    return entry;
   }
 
   /** The store does not know it any more, and it was not given back here. */
@@ -153,6 +176,11 @@ export class Ledger {
     entry.sinceMs = nowMs;
   }
 
+  #granted(entry: Entry, ref: ClaimRef, fence: bigint): void {
+    entry.fence = fence;
+    this.#audit.claim("granted", ref, entry, fence);
+  }
+
   #remove(entry: Entry): void {
     this.#entries.remove(entry);
     entry.client.claims--;
@@ -162,6 +190,8 @@ export class Ledger {
   #expire(entry: Entry): void {
     this.#remove(entry);
     this.#metrics.expiries++;
+    const [id = "", key = ""] = entry.id.split("\n");
+    if (entry.held) this.#audit.claim("lost", { key, id }, entry, entry.fence);
   }
 
   #leaveQueue({ key }: Entry): void {

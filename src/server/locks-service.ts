@@ -36,30 +36,41 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     terms: Terms,
     { visitor, gone }: Call,
   ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
-    for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
+    const check = () => {
+      for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key, terms.acquire.id);
+    };
+    check();
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
-    const { client } = visitor;
-    const holding = new Holding({ terms, id, token, locks: clients.locksOf(client), store, client, places });
+    const { client, source } = visitor;
+    const { locks, names } = clients.callersOf(client);
+    const owner = names.ownerOf(source);
+    const holding = new Holding({ terms, id, token, locks, store, asker: visitor, owner, places });
     const leaveWaiting = occupy(client, "maxWaitingCalls", limits);
-    clients.enter(visitor.client, holding);
+    const leaveOwner = terms.acquire.waitMs === 0 ? undefined : names.enter(owner);
+    const stopWaiting = () => {
+      leaveWaiting();
+      leaveOwner?.();
+    };
+    clients.enter(client, holding);
     // A caller that is gone need not ask for the next event, so the end of the call does not wait for that.
     const disconnect = () => {
+      stopWaiting();
       holding.disconnect();
-      clients.exit(visitor.client, holding);
+      clients.exit(client, holding);
     };
     gone.addEventListener("abort", disconnect);
     if (gone.aborted) disconnect();
     try {
       for await (const event of holding.events()) {
-        if (event.case === "acquired") leaveWaiting();
+        if (event.case === "acquired") stopWaiting();
         // A token that was taken back, or permits less than before, ends the call at its next heartbeat.
-        for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key);
+        check();
         yield [event, holding];
       }
     } finally {
-      leaveWaiting();
+      stopWaiting();
       gone.removeEventListener("abort", disconnect);
-      clients.exit(visitor.client, holding);
+      clients.exit(client, holding);
     }
   }
 
@@ -98,18 +109,18 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     }),
 
     release: unary(async ({ key, id, token }, { visitor }) => {
-      checkMay(visitor.principal(), "acquire", key);
+      checkMay(visitor.principal(), "acquire", key, id);
       const ref = { key, id, token: needToken(token, key) };
       const holding = clients.find(visitor.client, ref);
       if (holding?.terms.keys.length === 1) return { released: await holding.release() };
-      const [released = false] = await store.release([ref], visitor.client);
+      const [released = false] = await store.release([ref], visitor);
       return { released };
     }),
 
     extend: unary(async ({ key, id, token, ttlMs }, { visitor }) => {
-      checkMay(visitor.principal(), "acquire", key);
+      checkMay(visitor.principal(), "acquire", key, id);
       const ref = { key, id, token: needToken(token, key) };
-      const [answer] = await store.renew([ttlMs === 0 ? ref : { ...ref, ttlMs }], visitor.client);
+      const [answer] = await store.renew([ttlMs === 0 ? ref : { ...ref, ttlMs }], visitor);
       if (answer?.state === "held") return { fence: answer.fence, expiresInMs: wireMs(answer.expiresInMs) };
       if (answer?.state === "failed") throw answer.error;
       throw notHeld(key, answer?.state === "waiting" ? "it still waits" : "it is gone");
@@ -153,8 +164,8 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     }),
 
     forceRelease: unary(async ({ key, id }, { visitor }) => {
-      checkMay(visitor.principal(), "admin", key);
-      const [released = false] = await store.release([{ key, id }], visitor.client);
+      checkMay(visitor.principal(), "admin", key, id);
+      const [released = false] = await store.release([{ key, id }], visitor);
       return { released };
     }),
   };

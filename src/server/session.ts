@@ -28,7 +28,8 @@ import {
   SESSION_VERSION,
   wireDurabilities,
 } from "../protocol/index.ts";
-import { checkMay, forbidden, may, type Principal, verbFor } from "./access.ts";
+import { checkMay, Forbidden, may, type Principal, verbFor } from "./access.ts";
+import type { Audit } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
@@ -45,6 +46,7 @@ export interface SessionContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
   readonly visitor: Visitor;
+  readonly audit: Audit;
   /** Told of every operation that failed. */
   onError(error: unknown): void;
   /** Told when the client was cut off, and why. */
@@ -142,8 +144,11 @@ export class ServerSession {
   };
 
   #reject(error: unknown): void {
-    if (error instanceof HoldfastError) this.#drop("token", Code.Unauthenticated, error.message);
-    else this.#drop("malformed", Code.InvalidArgument, (error as Error).message);
+    if (error instanceof HoldfastError) {
+      const { audit, visitor } = this.#context;
+      audit.failed(error, visitor);
+      this.#drop("token", Code.Unauthenticated, error.message);
+    } else this.#drop("malformed", Code.InvalidArgument, (error as Error).message);
   }
 
   #apply(message: RequestMessage): void {
@@ -214,17 +219,17 @@ export class ServerSession {
     try {
       switch (operation.verb) {
         case "acquire":
-          checkMay(principal, "acquire", operation.request.key);
+          checkMay(principal, "acquire", operation.request.key, operation.request.id);
           this.#answer(
             number,
-            this.#context.store.acquire(operation.request, this.#context.visitor.client),
+            this.#context.store.acquire(operation.request, this.#context.visitor),
             (answer) => this.#writer.acquired(number, answer),
           );
           return;
         case "renew":
           this.#answer(number, this.#renew(operation.refs, principal), (answers) => {
             const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
-            for (const error of new Set(errors)) this.#context.onError(error);
+            for (const error of new Set(errors)) this.#onError(error);
             this.#writer.renewed(number, answers);
           });
           return;
@@ -232,7 +237,7 @@ export class ServerSession {
           checkRefs(operation.refs, principal);
           this.#answer(
             number,
-            this.#context.store.release(operation.refs, this.#context.visitor.client),
+            this.#context.store.release(operation.refs, this.#context.visitor),
             (released) => this.#writer.released(number, released),
           );
           return;
@@ -255,9 +260,9 @@ export class ServerSession {
     const { store, visitor } = this.#context;
     const refusals = refs.map((ref) => {
       const verb = verbFor(ref);
-      return may(principal, verb, ref.key) ? undefined : forbidden(principal, verb, ref.key);
+      return may(principal, verb, ref.key) ? undefined : new Forbidden(principal, verb, ref.key, ref.id);
     });
-    return renewPermitted(refs, refusals, (permitted) => store.renew(permitted, visitor.client));
+    return renewPermitted(refs, refusals, (permitted) => store.renew(permitted, visitor));
   }
 
   async #lookOn(): Promise<void> {
@@ -301,8 +306,14 @@ export class ServerSession {
     this.#flushSoon();
   }
 
+  #onError(error: unknown): void {
+    const { audit, visitor, onError } = this.#context;
+    onError(error);
+    audit.failed(error, visitor);
+  }
+
   #failed(number: number, error: unknown): void {
-    this.#context.onError(error);
+    this.#onError(error);
     this.#writer.failed(number, error);
     this.#answered();
   }
@@ -394,5 +405,5 @@ export class ServerSession {
 }
 
 function checkRefs(refs: readonly ClaimRef[], principal: Principal): void {
-  for (const ref of refs) checkMay(principal, verbFor(ref), ref.key);
+  for (const ref of refs) checkMay(principal, verbFor(ref), ref.key, ref.id);
 }

@@ -2,6 +2,7 @@
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import { SESSION_PATH } from "../protocol/index.ts";
+import type { Audit } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import { refuseCall } from "./http-errors.ts";
 import type { Identities, Visitor } from "./identity.ts";
@@ -10,12 +11,14 @@ import type { AnyRequest } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
 import { occupy } from "./quota.ts";
 import { ServerSession } from "./session.ts";
+import { sourceOf } from "./source.ts";
 
 export interface SessionsContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
   readonly identities: Identities;
   readonly metrics: Metrics;
+  readonly audit: Audit;
   onError(error: unknown): void;
   onDrop(reason: string): void;
   onUnexpected(error: unknown): void;
@@ -41,12 +44,14 @@ export class Sessions {
   }
 
   open(request: Http2ServerRequest, response: Http2ServerResponse): void {
-    const { identities, metrics, onError } = this.#context;
+    const { identities, metrics, audit, onError } = this.#context;
+    const source = sourceOf(request);
     let visitor: Visitor;
     try {
-      visitor = identities.admit(request.headers.authorization, `anybody at ${request.socket.remoteAddress}`);
+      visitor = identities.admit(request.headers.authorization, `anybody at ${source.address}`, source);
     } catch (error) {
       onError(error);
+      audit.failed(error, { source });
       refuseCall(request, Code.Unauthenticated, (error as Error).message);
       return;
     }

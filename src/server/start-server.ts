@@ -2,6 +2,7 @@
 import { isIP } from "node:net";
 import type { Logger } from "pino";
 import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
+import { Audit } from "./audit.ts";
 import { createCalls } from "./calls.ts";
 import { createEdge } from "./edge.ts";
 import { GuardedStore } from "./guarded-store.ts";
@@ -38,8 +39,10 @@ export interface ServerOptions {
   readonly tls?: TlsOptions;
   /** The bounds of what clients can ask for. */
   readonly limits?: ServerLimits;
-  /** Where to log to. Keys, ids and tokens of claims are not logged. Default: JSON lines on the standard output, from "info" on. */
+  /** Where to log to. Keys and ids of claims are only in lines of the audit log, their tokens in none. Default: JSON lines on the standard output, from "info" on. */
   readonly logger?: Logger;
+  /** Whether the audit log also says who was granted, released and lost each claim. Default false. */
+  readonly auditClaims?: boolean;
   /** Whether stopping the server also closes the store. Default false. */
   readonly closeStore?: boolean;
 }
@@ -96,8 +99,9 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
   const tokens = await openTokens(options.tokens, logger);
 
   const metrics = new Metrics();
-  const ledger = new Ledger(metrics);
-  const guarded = new GuardedStore(store, limits, ledger, metrics);
+  const audit = new Audit(logger, options.auditClaims === true);
+  const ledger = new Ledger(metrics, audit);
+  const guarded = new GuardedStore(store, limits, ledger, metrics, audit);
   const identities = new Identities(tokens);
   const health = new Health(store);
   const trouble = new TroubleLog(logger);
@@ -113,10 +117,13 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
     countUp(metrics.errors, "UNEXPECTED");
     trouble.unexpected(error);
   };
-  const common = { store: guarded, limits, identities, metrics, onError, onDrop, onUnexpected };
+  const common = { store: guarded, limits, identities, metrics, audit, onError, onDrop, onUnexpected };
   const sessions = new Sessions(common);
   const calls = createCalls({ ...common, health, logger });
-  const sweep = setInterval(() => ledger.sweep(performance.now()), SWEEP_MS).unref();
+  const sweep = setInterval(() => {
+    ledger.sweep(performance.now());
+    audit.nextSecond();
+  }, SWEEP_MS).unref();
 
   let listener: Listener;
   try {
@@ -159,6 +166,7 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
     tokens?.close();
     await listener.end();
     await calls.close();
+    audit.nextSecond();
     if (options.closeStore === true) await store.close();
     logger.info("stopped");
     await log.close();

@@ -39,14 +39,14 @@ function callerOf(server: LockServer, token: string) {
   };
 }
 
-test("no token, key, id or info is logged, whatever is asked for and however it fails", async () => {
+test("no token or info is logged, and keys and ids only in the audit log, whatever is asked for and however it fails", async () => {
   const folder = mkdtempSync(join(tmpdir(), "holdfast-logging-"));
   toEnd.push(() => rmSync(folder, { recursive: true }));
   const file = join(folder, "tokens.json");
   const grants = [{ prefix: "secret-", verbs: ["acquire", "read", "admin"] }];
   const entry = { name: "caller", sha256: hashToken("caller-secret"), grants };
   writeFileSync(file, JSON.stringify({ tokens: [entry] }));
-  const { server, lines } = await logged({ tokens: file, limits: { maxKeyBytes: 100 } });
+  const { server, lines } = await logged({ tokens: file, auditClaims: true, limits: { maxKeyBytes: 100 } });
 
   const call = callerOf(server, "caller-secret");
   const claim = { key: "secret-key", requestId: "secret-id", token: "secret-token", info: "secret-info" };
@@ -81,7 +81,12 @@ test("no token, key, id or info is logged, whatever is asked for and however it 
   await expect.poll(() => lines.join(""), { timeout: 10_000 }).toContain("could not be read");
   await server.stop({ graceMs: 0 });
   expect(lines.join("")).toContain("stopped");
-  expect(lines.filter((line) => line.includes("secret"))).toEqual([]);
+  const audit = lines.filter((line) => JSON.parse(line).audit !== undefined);
+  expect(new Set(audit.map((line) => JSON.parse(line).audit))).toEqual(
+    new Set(["granted", "released", "force-release", "refused"]),
+  );
+  expect(lines.filter((line) => line.includes("secret") && !audit.includes(line))).toEqual([]);
+  expect(audit.join("")).not.toMatch(/secret-token|secret-info|caller-secret|wrong-secret|plain-secret/);
 });
 
 test("a store that fails is told once in a while, with what its driver said and without what it was asked", async () => {

@@ -1,10 +1,12 @@
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocks } from "holdfast";
 import { remoteStore } from "holdfast/remote";
+import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canRun } from "../engines/program.ts";
 import { startLockServer } from "./lock-server.ts";
@@ -115,5 +117,27 @@ describe.skipIf(!hasOpenssl)("TLS", () => {
     });
     await unknown.close();
     await server.stop({ graceMs: 0 });
+  });
+
+  test("the audit log has the subject of a client's certificate", async () => {
+    const lines: string[] = [];
+    const server = await startLockServer({
+      tls: { cert: pem("server.crt"), key: pem("server.key"), clientCa: pem("ca.crt") },
+      logger: pino({ level: "info" }, { write: (line) => void lines.push(line) }),
+    });
+    const tls = { ca: pem("ca.crt"), cert: pem("client.crt"), key: pem("client.key") };
+    const session = remoteStore(server.url, { tls });
+    await session.release([{ key: "k", id: "i" }]);
+    await session.close();
+    const options = { ...tls, method: "POST", headers: { "content-type": "application/json" } };
+    const [response] = await once(
+      request(`${server.url}/holdfast.v1.Locks/ForceRelease`, options).end('{"key": "k", "id": "i"}'),
+      "response",
+    );
+    expect(response.statusCode).toBe(200);
+    await server.stop({ graceMs: 0 });
+    const audit = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "audit");
+    const line = { audit: "force-release", certificate: "CN=client" };
+    expect(audit).toMatchObject([line, line]);
   });
 });

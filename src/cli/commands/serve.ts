@@ -181,6 +181,7 @@ function serverOptions(configuration: Configuration): Omit<ServerOptions, "store
     host: value<string>("address"),
     port: value<number>("port"),
     insecure: value<boolean | undefined>("insecure") === true,
+    auditClaims: value<boolean | undefined>("auditClaims") === true,
     limits: Object.fromEntries(limitNames.map((name) => [name, value(limitSetting(name))])) as ServerLimits,
     ...(tokens !== undefined && { tokens }),
     ...(hosts !== undefined && { hosts: hosts.split(",").map((name) => name.trim()) }),

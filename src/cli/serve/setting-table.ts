@@ -88,6 +88,11 @@ export const settings: readonly Setting[] = [
   },
   { name: "logLevel", kind: "choice", help: "the least that is logged", default: "info", choices: logLevels },
   {
+    name: "auditClaims",
+    kind: "switch",
+    help: "log who was granted, released and lost each claim",
+  },
+  {
     name: "grace",
     kind: "duration",
     help: "how long stopping waits for what is under way",
