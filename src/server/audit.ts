@@ -78,8 +78,9 @@ export class Audit {
   nextSecond(): void {
     for (const { event, principal, lines } of this.#counts.values()) {
       const leftOut = lines - auditLinesPerSecond[event];
-      if (leftOut > 0)
-        this.#logger.warn({ audit: "left-out", of: event, principal, lines: leftOut }, "audit");
+      if (leftOut <= 0) continue;
+      const line = { audit: "left-out", of: event, principal: printable(principal), lines: leftOut };
+      this.#logger.warn(line, "audit");
     }
     this.#counts.clear();
   }
@@ -110,7 +111,7 @@ export class Audit {
   }
 }
 
-/** A terminal that shows the log must not obey what a client sent, so other than visible characters are written as escapes. */
+/** Writes invisible characters as escapes, so that a client cannot command the terminal that shows the log. */
 function printable(text: string | undefined): string | undefined {
   if (text === undefined) return undefined;
   const cut = text.length > MAX_CHARACTERS ? `${text.slice(0, MAX_CHARACTERS)}…` : text;

@@ -7,7 +7,7 @@ import type { GrantListener, Unsubscribe } from "../core/index.ts";
 import type { Owner } from "./ownership.ts";
 import { hostOf, type Source } from "./source.ts";
 
-/** Owners without calls that are still listened for: callers come back, and most stores take a request to listen. */
+/** How many owners without calls the server still listens for. Callers come back, and listening costs most stores a request. */
 const MAX_IDLE = 32;
 
 interface Listening {
@@ -18,7 +18,7 @@ interface Listening {
 export class CallerNames {
   readonly #principal: string;
   readonly #subscribe: (owner: string, listener: GrantListener) => Unsubscribe;
-  /** Callers with this address may ask other servers too, which must not hear of grants here. */
+  /** Keeps the owners of two servers apart, since a caller may ask both. */
   readonly #suffix = `:${randomUUID().slice(0, 8)}`;
   readonly #listening = new Map<string, Listening>();
   /** Those of them without calls. The longest idle one comes first. */

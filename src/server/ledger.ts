@@ -190,8 +190,8 @@ export class Ledger {
   #expire(entry: Entry): void {
     this.#remove(entry);
     this.#metrics.expiries++;
-    const [id = "", key = ""] = entry.id.split("\n");
-    if (entry.held) this.#audit.claim("lost", { key, id }, entry, entry.fence);
+    const { id, key, fence } = entry;
+    if (entry.held) this.#audit.claim("lost", { key, id: id.slice(0, -key.length - 1) }, entry, fence);
   }
 
   #leaveQueue({ key }: Entry): void {

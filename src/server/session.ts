@@ -29,7 +29,6 @@ import {
   wireDurabilities,
 } from "../protocol/index.ts";
 import { checkMay, Forbidden, may, type Principal, verbFor } from "./access.ts";
-import type { Audit } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Visitor } from "./identity.ts";
 import type { ResolvedLimits } from "./limits.ts";
@@ -46,8 +45,7 @@ export interface SessionContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
   readonly visitor: Visitor;
-  readonly audit: Audit;
-  /** Told of every operation that failed. */
+  /** Told of every operation that failed, and of a token that is gone. */
   onError(error: unknown): void;
   /** Told when the client was cut off, and why. */
   onDrop(reason: string): void;
@@ -145,8 +143,7 @@ export class ServerSession {
 
   #reject(error: unknown): void {
     if (error instanceof HoldfastError) {
-      const { audit, visitor } = this.#context;
-      audit.failed(error, visitor);
+      this.#context.onError(error);
       this.#drop("token", Code.Unauthenticated, error.message);
     } else this.#drop("malformed", Code.InvalidArgument, (error as Error).message);
   }
@@ -229,7 +226,7 @@ export class ServerSession {
         case "renew":
           this.#answer(number, this.#renew(operation.refs, principal), (answers) => {
             const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
-            for (const error of new Set(errors)) this.#onError(error);
+            for (const error of new Set(errors)) this.#context.onError(error);
             this.#writer.renewed(number, answers);
           });
           return;
@@ -306,14 +303,8 @@ export class ServerSession {
     this.#flushSoon();
   }
 
-  #onError(error: unknown): void {
-    const { audit, visitor, onError } = this.#context;
-    onError(error);
-    audit.failed(error, visitor);
-  }
-
   #failed(number: number, error: unknown): void {
-    this.#onError(error);
+    this.#context.onError(error);
     this.#writer.failed(number, error);
     this.#answered();
   }

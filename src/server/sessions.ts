@@ -70,6 +70,10 @@ export class Sessions {
     const session: ServerSession = new ServerSession(response, {
       ...this.#context,
       visitor,
+      onError: (error) => {
+        onError(error);
+        audit.failed(error, visitor);
+      },
       onEnd: () => {
         leave();
         metrics.sessions--;

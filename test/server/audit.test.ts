@@ -1,4 +1,7 @@
 /** The audit log: who did what to which claim, and who was refused. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { memoryStore, type Store, StoreUnavailableError } from "holdfast";
@@ -138,6 +141,20 @@ describe("a refusal for want of rights has a line", () => {
     expect(lines).toEqual([line, line]);
   });
 
+  test("with a token that was taken back, which is named", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "holdfast-audit-"));
+    toEnd.push(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, "tokens.json");
+    writeFileSync(file, JSON.stringify({ tokens }));
+    const { server, lines } = await audited({ tokens: file });
+    const session = sessionOf(server, "alice");
+    await session.acquire(claim("i"));
+    writeFileSync(file, '{ "tokens": [] }');
+    await server.reloadTokens();
+    await expect(session.renew([claim("i")])).rejects.toThrow("needs a token");
+    expect(lines[0]).toEqual({ ...refused, reason: "unknown-token" });
+  });
+
   test("for a web page", async () => {
     const { server, lines } = await audited();
     await say(server.port, jsonCall("List", {}, { origin: "https://attacker.example" }));
@@ -206,7 +223,7 @@ describe("claims", () => {
   });
 });
 
-describe("whoever means to fill the log", () => {
+describe("a client that would fill the log", () => {
   test("has so many lines a second, the rest are counted, and others have theirs", () => {
     const { lines, logger } = auditLogger();
     const audit = new Audit(logger, true);

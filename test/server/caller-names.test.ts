@@ -1,4 +1,5 @@
-/** Whoever makes a call is the owner of its claims, by name and address, and hears of its grants. */
+/** The owner of a claim that a call makes is the caller, by name and address, and the caller hears of its grants. */
+import type { ClientSessionOptions } from "node:http2";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { type ClaimRequest, type GrantListener, memoryStore, type Store } from "holdfast";
@@ -37,10 +38,12 @@ function callerOf(
   localAddress = "127.0.0.1",
   kind: keyof typeof transports = "gRPC",
 ) {
+  // Node passes it on to the socket, which the types do not say.
+  const nodeOptions: ClientSessionOptions & { localAddress: string } = { localAddress };
   const transport = transports[kind]({
     baseUrl: server.url,
     httpVersion: "2",
-    nodeOptions: { localAddress },
+    nodeOptions,
     interceptors: [
       (next) => (request) => {
         if (token !== "") request.header.set("authorization", `Bearer ${encodeURIComponent(token)}`);
@@ -122,6 +125,7 @@ test.each(places)("a caller at %s is told at once that it was granted", async (w
     follow((signal) => locks.acquire({ key: "k", ttlMs: 60_000, releaseOnDisconnect: true }, { signal })),
   );
   await expect.poll(() => waits.map(({ cases }) => cases()[0])).toEqual(["waiting", "waiting"]);
+  expect(new Set(await ownersOf(store, "k")).size).toBe(where === "another address" ? 3 : 2);
   await store.release([holder]);
   await expect.poll(() => waits.filter(({ cases }) => cases().includes("acquired")).length).toBe(1);
   await store.release((await claimsOf(store, "k")).slice(0, 1).map(({ id }) => ({ key: "k", id })));
