@@ -90,6 +90,22 @@ describe("prometheusMetrics", () => {
     });
   });
 
+  test("a client that closes in an outage takes that with it, as others have found no fault", async () => {
+    const register = open();
+    const gauge = async () => (await read(register)).get('holdfast_store_available{store="memory"}');
+    const scenes = [new Scene(), new Scene()] as const;
+    for (const scene of scenes) {
+      scene.refuseCalls();
+      scene.begin(scene.locks.mutex("k").tryAcquire());
+      await scene.clock.advance(10_000);
+    }
+    expect(await gauge()).toBe(0);
+    await scenes[0].locks.close();
+    expect(await gauge()).toBe(0);
+    await scenes[1].locks.close();
+    expect(await gauge()).toBe(1);
+  });
+
   test("names no key, unless there is a label for it", async () => {
     const plain = open();
     const labelled = open({ key: (key) => key.split(":")[0] ?? "" });
