@@ -162,6 +162,11 @@ describe("prometheusMetrics", () => {
     prometheusMetrics({ register })();
   });
 
+  test("refuses an option that there is none of", () => {
+    const options = { registry: new Registry() } as PrometheusOptions;
+    expect(() => prometheusMetrics(options)).toThrow(/^registry is not an option of prometheusMetrics/);
+  });
+
   test("refuses a registry that has one of the names, and leaves that as it was", async () => {
     const register = new Registry();
     const own = new Counter({ name: "holdfast_warnings_total", help: "mine", registers: [register] });
