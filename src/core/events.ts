@@ -184,7 +184,7 @@ export interface HoldfastEvents {
   "force-released": ForceReleasedEvent;
   "store-unavailable": StoreUnavailableEvent;
   "store-available": StoreAvailableEvent;
-  /** The client is closed. Nothing is told of it from now on. */
+  /** The client is closed. */
   closed: ClientEvent;
   warning: WarningEvent;
 }

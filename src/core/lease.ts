@@ -16,7 +16,7 @@ export interface ReleaseOptions {
 export interface LeaseState {
   readonly id: string;
   readonly fence: bigint;
-  /** Since when this client knows that it holds the lock, on this machine's wall clock. */
+  /** When this client learned of the grant, on this machine's wall clock. */
   readonly acquiredAtMs: number;
   /** Until when the lease is proven, on this machine's wall clock. */
   readonly expiresAtMs: number;
@@ -93,12 +93,12 @@ export class Lease implements AsyncDisposable {
     return this.#claim.fence;
   }
 
-  /** Of those that wait for the key, the highest priority goes first. */
+  /** The priority that the lock was asked for with. */
   get priority(): number {
     return this.#claim.request.priority;
   }
 
-  /** Since when this client knows that it holds the lock, in milliseconds of this machine's wall clock. For people and logs. */
+  /** When this client learned of the grant, in milliseconds of this machine's wall clock. For people and logs. */
   get acquiredAtMs(): number {
     return this.#claim.state.acquiredAtMs;
   }

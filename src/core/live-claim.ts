@@ -78,7 +78,7 @@ export class LiveClaim {
   heldSinceMs = 0;
   /** How many requests in a row have not even failed. */
   silences = 0;
-  /** `heldSinceMs` on the wall clock, from when it is first asked for: it must not waver. */
+  /** `heldSinceMs` on the wall clock. Computed once a grant, so that every read returns the same. */
   #acquiredAtMs: number | undefined;
 
   readonly #heartbeat: Heartbeat;
@@ -139,7 +139,7 @@ export class LiveClaim {
     return this.fence !== 0n;
   }
 
-  /** Whether the process has to stay alive until it is held. */
+  /** Whether the process stays alive until the claim is held. */
   get #isAwaited(): boolean {
     return !this.#everHeld || this.#settings.keepProcessAlive;
   }
@@ -272,7 +272,7 @@ export class LiveClaim {
     }
     this.#dropKept();
     if (this.#wantsHeartbeats()) return;
-    // What is unanswered now is not why the lease ends.
+    // Requests that are unanswered now are not why the lease ends.
     this.#answered();
     this.#attemptMs = undefined;
   }
@@ -694,8 +694,9 @@ export class LiveClaim {
     const isOver = reason === "expired" || reason === "max-hold" || reason === "blocked";
     if (isOver && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
-    // One whose renewal the application has stopped is to end.
-    const isWanted = this.#settings.reacquire && this.#renews === this.#settings.renew;
+    // A lease whose renewal the application has paused ends.
+    const isPaused = this.#settings.renew && !this.#renews;
+    const isWanted = this.#settings.reacquire && !isPaused;
     if (isWanted && (reason === "expired" || reason === "gone" || reason === "blocked")) {
       this.#reacquire();
       this.#changed();

@@ -193,7 +193,7 @@ export class Report {
     queueMicrotask(() => publish("store-available", { ...this.#client(), downMs }));
   }
 
-  /** The client is closed: what requests that are still under way come to says nothing to anybody. */
+  /** The client is closed. Requests still under way report no outage and no recovery from now on. */
   closed(): void {
     this.#isClosed = true;
     if (channels.closed.hasSubscribers) queueMicrotask(() => publish("closed", this.#client()));

@@ -68,7 +68,7 @@ export class SharedClaim implements LeaseClaim {
     this.#claim.stays = on;
   }
 
-  /** Not a race with the release: every change of the claim would leave a reaction behind there. */
+  /** Not `Promise.race`: each change of the claim would leave a reaction behind on the promise of the release. */
   nextChange(): Promise<void> {
     const claimChange = this.#claim.nextChange();
     if (claimChange !== this.#claimChange) {

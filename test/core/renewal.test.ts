@@ -198,6 +198,15 @@ describe("a renewal that is paused", () => {
     expect(lease.held).toBe(false);
   });
 
+  test("started on a lease that was taken without does not keep it from being won again", async () => {
+    const scene = new Scene();
+    const lease = await held(scene, { renew: false, reacquire: true });
+    lease.resumeRenewal();
+    await scene.locks.forceRelease("k", lease.id);
+    await scene.clock.advance(TTL_MS);
+    expect(lease.held).toBe(true);
+  });
+
   test("is nothing to a lease that is over, and cannot be resumed there", async () => {
     const scene = new Scene();
     const released = await held(scene);

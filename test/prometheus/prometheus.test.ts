@@ -90,7 +90,7 @@ describe("prometheusMetrics", () => {
     });
   });
 
-  test("a client that closes in an outage takes that with it, as others have found no fault", async () => {
+  test("the outage that a client has seen ends with the client", async () => {
     const register = open();
     const gauge = async () => (await read(register)).get('holdfast_store_available{store="memory"}');
     const scenes = [new Scene(), new Scene()] as const;
