@@ -7,7 +7,7 @@ import { documents, filesBelow, read, root } from "./source-tree.ts";
 /** Files that may be longer than MAX_LINES, each with the length at which to think again. */
 const longFiles: Readonly<Record<string, number>> = {
   // One claim's whole life is one state machine; cutting it in two would hide half of its transitions.
-  "src/core/live-claim.ts": 900,
+  "src/core/live-claim.ts": 940,
   // One function of Lua: what is in it must not be outside of it.
   "src/stores/redis/script-rules.ts": 500,
 };

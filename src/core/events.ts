@@ -184,6 +184,8 @@ export interface HoldfastEvents {
   "force-released": ForceReleasedEvent;
   "store-unavailable": StoreUnavailableEvent;
   "store-available": StoreAvailableEvent;
+  /** The client is closed. */
+  closed: ClientEvent;
   warning: WarningEvent;
 }
 
@@ -213,6 +215,7 @@ export const channels: { readonly [Kind in EventKind]: Channel } = {
   "force-released": open("force-released"),
   "store-unavailable": open("store-unavailable"),
   "store-available": open("store-available"),
+  closed: open("closed"),
   warning: open("warning"),
 };
 

@@ -170,6 +170,7 @@ export class Heartbeat {
     this.#unsubscribe();
     this.#timer?.cancel();
     this.#timer = undefined;
+    this.report.closed();
     await this.standby?.close();
     if (this.settings.closeStore) await this.store.close();
   }

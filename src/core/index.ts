@@ -1,3 +1,4 @@
+export { onAbort } from "./abort-listeners.ts";
 export { unsoundError } from "./claim-errors.ts";
 export * from "./clock.ts";
 export { commonFailure } from "./common-failure.ts";

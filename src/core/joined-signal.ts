@@ -1,3 +1,5 @@
+import { onAbort } from "./abort-listeners.ts";
+
 export interface JoinedSignal {
   readonly signal: AbortSignal;
   /** From now on it listens to none of them. */
@@ -11,12 +13,12 @@ export interface JoinedSignal {
 export function joinSignals(signals: readonly AbortSignal[]): JoinedSignal {
   const controller = new AbortController();
   const abort = () => controller.abort(signals.find((signal) => signal.aborted)?.reason);
-  for (const signal of signals) signal.addEventListener("abort", abort);
+  const parts = signals.map((signal) => onAbort(signal, abort));
   if (signals.some((signal) => signal.aborted)) abort();
   return {
     signal: controller.signal,
     part() {
-      for (const signal of signals) signal.removeEventListener("abort", abort);
+      for (const part of parts) part();
     },
   };
 }

@@ -1,4 +1,7 @@
+import { type InspectOptions, inspect } from "node:util";
+import { endable } from "./endable.ts";
 import { HoldfastError, type LossReason } from "./errors.ts";
+import { jsonable } from "./jsonable.ts";
 import type { HoldfastWarning } from "./options.ts";
 import type { ClaimRequest } from "./store.ts";
 import { checkBoolean, checkOptionNames, checkTtl } from "./validation.ts";
@@ -13,6 +16,8 @@ export interface ReleaseOptions {
 export interface LeaseState {
   readonly id: string;
   readonly fence: bigint;
+  /** When this client learned of the grant, on this machine's wall clock. */
+  readonly acquiredAtMs: number;
   /** Until when the lease is proven, on this machine's wall clock. */
   readonly expiresAtMs: number;
   /** How long the lease is proven from now on, by the monotonic clock; 0 unless it is held. */
@@ -37,6 +42,7 @@ export interface LeaseClaim {
   nextChange(): Promise<void>;
   assertHeld(): void;
   extend(ttlMs: number): Promise<void>;
+  setRenewal(on: boolean): void;
   release(): Promise<boolean>;
   detach(): void;
   warn(code: HoldfastWarning["code"], message: string, cause?: unknown): void;
@@ -87,6 +93,16 @@ export class Lease implements AsyncDisposable {
     return this.#claim.fence;
   }
 
+  /** The priority that the lock was asked for with. */
+  get priority(): number {
+    return this.#claim.request.priority;
+  }
+
+  /** When this client learned of the grant, in milliseconds of this machine's wall clock. For people and logs. */
+  get acquiredAtMs(): number {
+    return this.#claim.state.acquiredAtMs;
+  }
+
   /** Until when the lease is proven, in milliseconds of this machine's wall clock. For people and logs. */
   get expiresAtMs(): number {
     return this.#claim.state.expiresAtMs;
@@ -102,9 +118,14 @@ export class Lease implements AsyncDisposable {
     return this.#claim.held;
   }
 
-  /** All of the above at one moment, and how it ended if it has. */
+  /** Why the lease is lost; undefined while it is held and after a release. With `reacquire` it may be won again, with another fence. */
+  get lost(): LossReason | undefined {
+    return this.#claim.state.lost;
+  }
+
+  /** The state of the lease at one moment. */
   get state(): LeaseState {
-    return this.#claim.state;
+    return jsonable(this.#claim.state);
   }
 
   /** Aborts with a LeaseLostError as soon as the lease can no longer be proven. Not on release. */
@@ -118,13 +139,27 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Makes the lease last at least `ttlMs` from now, once, but not beyond `maxHoldMs`. Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD`
-   * when it is over, with `STORE_UNAVAILABLE` when the store does not answer, and at once with what the store refuses it for, such as
+   * Makes the lease last at least `ttlMs` from now, once, but not beyond `maxHoldMs`, and resolves to its new end, as `expiresAtMs` says it.
+   * Never shortens it. Rejects with `LEASE_LOST` or `NOT_HELD` when it is over, with `STORE_UNAVAILABLE` when the store does not answer, and at once with what the store refuses it for, such as
    * `INVALID_ARGUMENT`; after either of these two the lease goes on as it was.
    */
-  async extend(ttlMs: number): Promise<void> {
+  async extend(ttlMs: number): Promise<number> {
     checkTtl(ttlMs);
     await this.#claim.extend(ttlMs);
+    return this.expiresAtMs;
+  }
+
+  /**
+   * Stops renewing the lease: it ends when its time is up, unless `resumeRenewal` or `extend` comes first. Then it is lost, and not won again
+   * (`reacquire`). Does nothing to a lease that is over.
+   */
+  pauseRenewal(): void {
+    this.#claim.setRenewal(false);
+  }
+
+  /** Renews the lease at once and from then on, also one that was taken with `renew: false`. Throws like `assertHeld` if it is over. */
+  resumeRenewal(): void {
+    this.#claim.setRenewal(true);
   }
 
   /**
@@ -153,15 +188,25 @@ export class Lease implements AsyncDisposable {
    * The present state, then every change: renewed, lost, won again, released. Ends when nothing can change any more.
    * Any number of watchers go at their own pace; one that is slow misses states in between, never the last.
    */
-  async *watch(): AsyncGenerator<LeaseState, void, void> {
-    for (;;) {
-      // First the state: to look at it is to notice that the time is up, which changes the rest.
-      const { state, over } = this.#claim;
-      const change = this.#claim.nextChange();
-      yield state;
-      if (over) return;
-      await change;
-    }
+  watch(): AsyncGenerator<LeaseState, void, void> {
+    const claim = this.#claim;
+    return endable(async function* (waiting) {
+      while (!waiting.over) {
+        // First the state: to look at it is to notice that the time is up, which changes the rest.
+        const { state, over } = claim;
+        const change = claim.nextChange();
+        yield jsonable(state);
+        if (over) return;
+        void change.then(waiting.wake);
+        await waiting.pause();
+      }
+    });
+  }
+
+  /** What `console.log` shows. Not the token, which is a secret. */
+  [inspect.custom](_: number, options: InspectOptions): string {
+    const { key, id, fence, held, expiresInMs } = this;
+    return `Lease ${inspect({ key, id, fence, held, expiresInMs }, options)}`;
   }
 
   /** Releases. A failure is a warning and not an error, so that it cannot hide one of the body's. */

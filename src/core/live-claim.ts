@@ -78,10 +78,14 @@ export class LiveClaim {
   heldSinceMs = 0;
   /** How many requests in a row have not even failed. */
   silences = 0;
+  /** `heldSinceMs` on the wall clock. Computed once a grant, so that every read returns the same. */
+  #acquiredAtMs: number | undefined;
 
   readonly #heartbeat: Heartbeat;
   readonly #settings: LockSettings;
   #namedByCaller: boolean;
+  /** Whether the lease renews itself: as its lock says, until the application stops or starts that. */
+  #renews: boolean;
   #phase: Phase = "asking";
   /** Until when the store surely keeps the claim, in whole milliseconds. While it waits, that is not yet a lease. */
   #provenUntilMs = 0;
@@ -115,6 +119,7 @@ export class LiveClaim {
   constructor(heartbeat: Heartbeat, settings: LockSettings, request: ClaimRequest, namedByCaller: boolean) {
     this.#heartbeat = heartbeat;
     this.#settings = settings;
+    this.#renews = settings.renew;
     this.request = request;
     this.#namedByCaller = namedByCaller;
   }
@@ -126,12 +131,17 @@ export class LiveClaim {
 
   /** How much earlier than due it may be done, so that heartbeats travel together. */
   get earlyMs(): number {
-    return this.#attemptIsHeartbeat && this.dueMs === this.#attemptMs ? this.request.ttlMs / 120 : 0;
+    return this.#attemptIsHeartbeat && this.dueMs === this.#attemptMs ? this.#settings.renewEveryMs / 40 : 0;
   }
 
   /** Whether there has been a lease. From then on there is no caller left to give up towards. */
   get #everHeld(): boolean {
     return this.fence !== 0n;
+  }
+
+  /** Whether the process stays alive until the claim is held. */
+  get #isAwaited(): boolean {
+    return !this.#everHeld || this.#settings.keepProcessAlive;
   }
 
   // What the application asks for, through Lock and Lease.
@@ -203,10 +213,13 @@ export class LiveClaim {
     const nowMs = this.#now();
     const held = this.#expireIfOverdue(nowMs) === "held";
     const untilMs = Math.min(this.#provenUntilMs, this.#holdUntilMs ?? NEVER);
+    const wallMs = this.#heartbeat.clock.wallMs();
+    this.#acquiredAtMs ??= Math.round(wallMs + this.heldSinceMs - nowMs);
     return {
       id: this.request.id,
       fence: this.fence,
-      expiresAtMs: this.#heartbeat.clock.wallMs() + untilMs - nowMs,
+      acquiredAtMs: this.#acquiredAtMs,
+      expiresAtMs: wallMs + untilMs - nowMs,
       expiresInMs: held ? Math.max(0, untilMs - nowMs) : 0,
       held,
       lost: held ? undefined : this.#loss?.reason,
@@ -242,6 +255,26 @@ export class LiveClaim {
     this.#heartbeat.renew([this], nowMs);
     this.#heartbeat.report.extending(this, ttlMs, proven);
     return proven;
+  }
+
+  /** Stops or starts the lease's own heartbeats. Throws like `assertHeld` if it is over and cannot be started. */
+  setRenewal(on: boolean): void {
+    const nowMs = this.#now();
+    const phase = this.#expireIfOverdue(nowMs);
+    if (this.over && on) this.assertHeld();
+    if (this.over || on === this.#renews) return;
+    this.#renews = on;
+    if (phase !== "held") return;
+    if (on) {
+      if (this.#heartbeat.standby !== undefined) this.#keep(this.#heartbeat.standby);
+      this.#heartbeat.renew([this], nowMs);
+      return;
+    }
+    this.#dropKept();
+    if (this.#wantsHeartbeats()) return;
+    // Requests that are unanswered now are not why the lease ends.
+    this.#answered();
+    this.#attemptMs = undefined;
   }
 
   /** Ends the claim, and everything that keeps it alive first. Whether it was still held; false when it was over. */
@@ -318,9 +351,9 @@ export class LiveClaim {
   renewalSent(sentMs: number): RenewRef {
     this.#sent(sentMs);
     if (typeof this.#lease === "object") this.#watchLease(this.#lease);
-    const extendMs = this.#extensions?.nextTtlMs(this.#settings.renew) ?? 0;
+    const extendMs = this.#extensions?.nextTtlMs(this.#renews) ?? 0;
     // A lease that does not renew itself gets what was asked for and no more.
-    if (extendMs === 0 || (this.#settings.renew && extendMs <= this.request.ttlMs)) return this.request;
+    if (extendMs === 0 || (this.#renews && extendMs <= this.request.ttlMs)) return this.request;
     return { ...this.request, ttlMs: extendMs };
   }
 
@@ -363,7 +396,7 @@ export class LiveClaim {
     // Nor is it why the lease or another extension fails later.
     if (!error.retryable && (isRefused || this.#isExtra(ref)) && this.#phase === "held")
       this.#lastError = before;
-    if (!isRefused || !this.#settings.renew || !this.held) return;
+    if (!isRefused || !this.#renews || !this.held) return;
     // The lease's own heartbeat goes at once, as whatever is asked for next would put it off; then what the refused one stood for besides.
     this.#heartbeat.renew([this], this.#now());
     if (this.#extensions?.anyAskedBy(sentMs)) this.#heartbeat.renew([this], this.#now());
@@ -406,6 +439,7 @@ export class LiveClaim {
   #askAnew(): void {
     const nowMs = this.#now();
     this.#phase = "asking";
+    this.#keepProcessAlive(this.#isAwaited);
     this.#provenUntilMs = 0;
     this.#wait = new Wait(this, nowMs, this.#wait?.fence ?? 0n);
     this.#answered();
@@ -458,7 +492,7 @@ export class LiveClaim {
   #startWaiting(wait: Wait): boolean {
     this.#phase = "waiting";
     this.#heartbeat.stats.waiting++;
-    this.#keepProcessAlive(!this.#everHeld);
+    this.#keepProcessAlive(this.#isAwaited);
     if (!this.#everHeld) this.#tellWaiting();
     return this.#heartbeat.expectGrant(wait);
   }
@@ -548,7 +582,7 @@ export class LiveClaim {
 
   /** The next heartbeat is due a while after the one that the lease was proven by, or the next attempt at what that did not ask for. */
   #keepHolding(heardOfMs: number): void {
-    const heartbeatMs = heardOfMs + this.request.ttlMs / 3;
+    const heartbeatMs = heardOfMs + this.#settings.renewEveryMs;
     const extendMs = this.#extensions?.none === false ? this.#now() + this.#attemptTimeoutMs() : NEVER;
     this.#attemptMs = this.#wantsHeartbeats() ? noSoonerThan(Math.min(heartbeatMs, extendMs)) : undefined;
     this.#attemptIsHeartbeat = heartbeatMs <= extendMs;
@@ -573,6 +607,7 @@ export class LiveClaim {
     this.#phase = "held";
     this.#wait = undefined;
     this.heldSinceMs = nowMs;
+    this.#acquiredAtMs = undefined;
     const { stats } = this.#heartbeat;
     stats.held++;
     stats.granted++;
@@ -582,7 +617,8 @@ export class LiveClaim {
     this.fence = fence;
     // The cap is on all the time since the first grant, also when the lease is won again.
     this.#holdUntilMs ??= noLaterThan(sentMs + this.#settings.maxHoldMs);
-    if (this.#heartbeat.standby !== undefined && this.#settings.renew) this.#keep(this.#heartbeat.standby);
+    this.#keepProcessAlive(this.#settings.keepProcessAlive);
+    if (this.#heartbeat.standby !== undefined && this.#renews) this.#keep(this.#heartbeat.standby);
   }
 
   #keep(standby: StandbyHeartbeat): void {
@@ -590,6 +626,7 @@ export class LiveClaim {
       ref: this.request,
       fence: this.fence,
       ttlMs: this.request.ttlMs,
+      renewEveryMs: this.#settings.renewEveryMs,
       provenUntilMs: this.#provenUntilMs,
       holdUntilMs: this.#holdUntilMs ?? NEVER,
     };
@@ -629,12 +666,12 @@ export class LiveClaim {
 
   /** Whether a heartbeat asks for more than the lease does by itself. */
   #isExtra({ ttlMs = this.request.ttlMs }: RenewRef): boolean {
-    return this.#settings.renew && ttlMs !== this.request.ttlMs;
+    return this.#renews && ttlMs !== this.request.ttlMs;
   }
 
   /** A lease without renewal sends heartbeats only to be extended. */
   #wantsHeartbeats(): boolean {
-    return this.#settings.renew || this.#extensions?.none === false;
+    return this.#renews || this.#extensions?.none === false;
   }
 
   #giveUpExtending(nowMs: number): void {
@@ -657,7 +694,10 @@ export class LiveClaim {
     const isOver = reason === "expired" || reason === "max-hold" || reason === "blocked";
     if (isOver && !this.stays) this.#heartbeat.discard(this.request);
     this.#extensions?.end(loss);
-    if (this.#settings.reacquire && (reason === "expired" || reason === "gone" || reason === "blocked")) {
+    // A lease whose renewal the application has paused ends.
+    const isPaused = this.#settings.renew && !this.#renews;
+    const isWanted = this.#settings.reacquire && !isPaused;
+    if (isWanted && (reason === "expired" || reason === "gone" || reason === "blocked")) {
       this.#reacquire();
       this.#changed();
     } else {
@@ -773,14 +813,18 @@ export class LiveClaim {
   #leavePhase(): void {
     if (this.#phase === "held") {
       this.#heartbeat.stats.held--;
-      this.#kept?.drop();
-      this.#kept = undefined;
+      this.#dropKept();
     }
     if (this.#phase === "waiting") {
       this.#heartbeat.stats.waiting--;
       if (this.#wait !== undefined) this.#heartbeat.expectNoGrant(this.#wait);
     }
     this.#keepProcessAlive(false);
+  }
+
+  #dropKept(): void {
+    this.#kept?.drop();
+    this.#kept = undefined;
   }
 
   #freeName(): void {
@@ -827,7 +871,7 @@ export class LiveClaim {
   #retry(error: HoldfastError): void {
     this.#lastError = error;
     this.silences = 0;
-    if (this.#phase !== "held") this.#keepProcessAlive(!this.#everHeld || this.#phase === "leaving");
+    if (this.#phase !== "held") this.#keepProcessAlive(this.#isAwaited || this.#phase === "leaving");
     const doubledMs = FIRST_RETRY_MS * 2 ** Math.min(this.#attempts - 1, 10);
     this.#attemptMs = noSoonerThan(this.#now() + Math.min(doubledMs, this.#attemptTimeoutMs()));
     this.#attemptIsHeartbeat = false;

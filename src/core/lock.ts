@@ -1,8 +1,10 @@
+import { onAbort } from "./abort-listeners.ts";
 import { runBody } from "./body.ts";
 import type { Verdict } from "./caller.ts";
 import { closedError } from "./claim-errors.ts";
 import { HoldfastError } from "./errors.ts";
 import type { Heartbeat } from "./heartbeat.ts";
+import { jsonable } from "./jsonable.ts";
 import type { Lease } from "./lease.ts";
 import { LiveClaim } from "./live-claim.ts";
 import { Nesting } from "./nesting.ts";
@@ -36,7 +38,7 @@ export interface Lockable<L, Try, Acquire> {
   acquire(options?: Acquire): Promise<L>;
   /** Runs the body only if the lock is free at once, and says whether it did. Releases it in any case. */
   tryRun<T>(body: (lease: L) => T | PromiseLike<T>, options?: Try): Promise<TryRunResult<T>>;
-  /** Waits, runs the body, releases, also when the body throws. Resolves to what the body returns. */
+  /** Waits, runs the body, releases, also when the body throws. Resolves to what the body returns, also if the lease was lost meanwhile. */
   run<T>(body: (lease: L) => T | PromiseLike<T>, options?: Acquire): Promise<T>;
 }
 
@@ -136,7 +138,7 @@ export class KeyLock implements Lock, Semaphore {
   }
 
   async inspect(): Promise<KeyStatus> {
-    return lookAtKey(this.#heartbeat, this.key, DEFAULT_SHOWN_CLAIMS);
+    return shown(await lookAtKey(this.#heartbeat, this.key, DEFAULT_SHOWN_CLAIMS));
   }
 
   /** @internal A try that says why it came to nothing. */
@@ -198,6 +200,11 @@ export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: nu
   return status;
 }
 
+/** The same for an application, which may want to write it as JSON. */
+export function shown(status: KeyStatus): KeyStatus {
+  return jsonable({ ...status, held: status.held.map(jsonable), waiting: status.waiting.map(jsonable) });
+}
+
 /** Runs a body with what it holds, and gives that back whatever the body does. */
 export async function runAndRelease<L extends AsyncDisposable, T>(
   heartbeat: Heartbeat,
@@ -218,12 +225,11 @@ async function cancellable<T>(
   start: () => Promise<T>,
   detach = false,
 ): Promise<T> {
-  const cancel = () => claim.cancel(signal.reason, detach);
-  signal.addEventListener("abort", cancel, { once: true });
+  const listenNoMore = onAbort(signal, () => claim.cancel(signal.reason, detach));
   try {
     return await start();
   } finally {
-    signal.removeEventListener("abort", cancel);
+    listenNoMore();
   }
 }
 

@@ -3,7 +3,15 @@ import { closedError } from "./claim-errors.ts";
 import { type Election, type ElectionOptions, LockElection } from "./election/election.ts";
 import { HoldfastError } from "./errors.ts";
 import { Heartbeat } from "./heartbeat.ts";
-import { DEFAULT_SHOWN_CLAIMS, KeyLock, type Lock, lookAtKey, type RwLock, type Semaphore } from "./lock.ts";
+import {
+  DEFAULT_SHOWN_CLAIMS,
+  KeyLock,
+  type Lock,
+  lookAtKey,
+  type RwLock,
+  type Semaphore,
+  shown,
+} from "./lock.ts";
 import { createLockGroup, type LockGroup } from "./lock-group.ts";
 import { type Once, type OnceOptions, WindowedOnce } from "./once.ts";
 import { type LockOptions, type LocksOptions, resolveLockOptions, resolveLocksOptions } from "./options.ts";
@@ -153,7 +161,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       assertOpen();
       const query = { prefix, limit, maxClaims, ...(cursor === undefined ? {} : { cursor }) };
       const page = await heartbeat.answer(() => store.look(query), prefix);
-      yield* page.keys;
+      for (const status of page.keys) yield shown(status);
       cursor = page.cursor;
     } while (cursor !== undefined);
   }
@@ -179,7 +187,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
       new LockElection(heartbeat, checkKey(name), electionOptions, campaigning),
     async inspect(key, inspectOptions = {}) {
       checkOptionNames("inspect", inspectOptions, { maxClaims: true });
-      return lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims));
+      return shown(await lookAtKey(heartbeat, checkKey(key), checkShownClaims(inspectOptions.maxClaims)));
     },
     list,
     async forceRelease(key, id) {

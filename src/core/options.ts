@@ -12,6 +12,7 @@ import {
   checkFraction,
   checkId,
   checkInfo,
+  checkInteger,
   checkOptionNames,
   checkPriority,
   checkToken,
@@ -80,8 +81,12 @@ export interface HoldfastWarning {
 export interface LockOptions {
   /** How long a claim lives after each heartbeat, so how long a crash blocks others. 10 to 86,400,000. Default 30,000. */
   readonly ttlMs?: number;
-  /** Whether leases renew themselves, at a third of the ttl. `false` takes a lease of fixed length. Default true. */
+  /** Whether leases renew themselves. `false` takes a lease of fixed length. Default true. */
   readonly renew?: boolean;
+  /** How often leases renew themselves. 1 to half of `ttlMs`, so that a renewal that fails can be repeated. Default a third of it. */
+  readonly renewEveryMs?: number;
+  /** Whether the process stays alive while a lease is held. Default false: only while a call waits, or a body runs. */
+  readonly keepProcessAlive?: boolean;
   /** The least durability that the store must have. Default: whatever the store has. */
   readonly durability?: Durability;
   /**
@@ -127,7 +132,10 @@ export interface TryOptions {
 
 /** Options of one acquire. */
 export interface AcquireOptions extends TryOptions {
-  /** How long to wait in the queue; 0 does not queue. Then it throws AcquireTimeoutError. Default: without end. */
+  /**
+   * How long to wait in the queue; 0 does not queue. Then it throws AcquireTimeoutError. Default: without end; over HTTP the lock server's
+   * default is an hour.
+   */
   readonly waitMs?: number;
   /** Called when the claim has to wait in the queue of this key. Default: nobody is told. */
   readonly onWaiting?: (key: string) => void;
@@ -160,6 +168,8 @@ export interface ClientSettings {
 export interface LockSettings {
   readonly ttlMs: number;
   readonly renew: boolean;
+  readonly renewEveryMs: number;
+  readonly keepProcessAlive: boolean;
   readonly reacquire: boolean;
   readonly maxHoldMs: number;
   readonly reentrant: boolean;
@@ -180,6 +190,8 @@ export const locksOptionNames: Readonly<Record<keyof LocksOptions, true>> = {
 const lockOptionNames: Readonly<Record<keyof LockOptions, true>> = {
   ttlMs: true,
   renew: true,
+  renewEveryMs: true,
+  keepProcessAlive: true,
   durability: true,
   reacquire: true,
   maxHoldMs: true,
@@ -238,11 +250,14 @@ export function resolveLockOptions(
   checkOptionNames("a lock", options, lockOptionNames);
   const { ttlMs = 30_000, renew = true, reacquire = false, onUnavailable = "throw" } = options;
   const { durability, maxHoldMs = Number.POSITIVE_INFINITY, reentrant = false } = options;
+  const { renewEveryMs = ttlMs / 3, keepProcessAlive = false } = options;
   if (durability !== undefined) checkDurability(durability, key, store);
   if (
     known !== undefined &&
     ttlMs === known.ttlMs &&
     renew === known.renew &&
+    renewEveryMs === known.renewEveryMs &&
+    keepProcessAlive === known.keepProcessAlive &&
     reacquire === known.reacquire &&
     maxHoldMs === known.maxHoldMs &&
     reentrant === known.reentrant &&
@@ -253,6 +268,9 @@ export function resolveLockOptions(
   return {
     ttlMs: checkTtl(ttlMs),
     renew: checkBoolean("renew", renew),
+    renewEveryMs:
+      options.renewEveryMs === undefined ? renewEveryMs : checkRenewEvery(renewEveryMs, ttlMs, renew),
+    keepProcessAlive: checkBoolean("keepProcessAlive", keepProcessAlive),
     reacquire: checkBoolean("reacquire", reacquire),
     maxHoldMs: checkDuration("maxHoldMs", maxHoldMs),
     reentrant: checkBoolean("reentrant", reentrant),
@@ -291,6 +309,12 @@ function checkValues(options: AcquireOptions): void {
 function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {
   if (thread === undefined || typeof thread?.start === "function") return thread;
   throw invalid("thread must be what heartbeatThread of holdfast/thread returns.");
+}
+
+function checkRenewEvery(renewEveryMs: number, ttlMs: number, renew: boolean): number {
+  if (!renew)
+    throw invalid("renewEveryMs is for leases that renew themselves. Remove it, or remove renew: false.");
+  return checkInteger("renewEveryMs", renewEveryMs, 1, Math.floor(ttlMs / 2));
 }
 
 function checkDurability(floor: Durability, key: string, store: Store): void {

@@ -1,3 +1,4 @@
+import { onAbort } from "./abort-listeners.ts";
 import type { Clock } from "./clock.ts";
 
 /** Resolves after a while, or as soon as the signal aborts. Keeps the process alive only where that is asked for. */
@@ -9,11 +10,11 @@ export function pause(clock: Clock, delayMs: number, signal?: AbortSignal, keepA
     }
     const end = () => {
       timer.cancel();
-      signal?.removeEventListener("abort", end);
+      listenNoMore?.();
       resolve();
     };
     const timer = clock.setTimer(delayMs, end);
     timer.keepAlive(keepAlive);
-    signal?.addEventListener("abort", end, { once: true });
+    const listenNoMore = signal === undefined ? undefined : onAbort(signal, end);
   });
 }

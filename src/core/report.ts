@@ -28,6 +28,7 @@ export class Report {
   readonly #settings: ClientSettings;
   /** Since when the store has been unavailable, if it is. */
   #downSinceMs = 0;
+  #isClosed = false;
 
   constructor(store: string, owner: string, settings: ClientSettings) {
     this.#store = store;
@@ -173,7 +174,7 @@ export class Report {
 
   /** The store failed a request so, or has been silent for too long. */
   outage(error: HoldfastError): void {
-    if (!this.stats.storeAvailable) return;
+    if (!this.stats.storeAvailable || this.#isClosed) return;
     this.#downSinceMs = this.#clock.monotonicMs();
     this.stats.outages++;
     this.stats.storeAvailable = false;
@@ -185,11 +186,17 @@ export class Report {
 
   /** The store has answered a request. */
   answered(): void {
-    if (this.stats.storeAvailable) return;
+    if (this.stats.storeAvailable || this.#isClosed) return;
     const downMs = this.#clock.monotonicMs() - this.#downSinceMs;
     this.stats.storeAvailable = true;
     if (!channels["store-available"].hasSubscribers) return;
     queueMicrotask(() => publish("store-available", { ...this.#client(), downMs }));
+  }
+
+  /** The client is closed. Requests still under way report no outage and no recovery from now on. */
+  closed(): void {
+    this.#isClosed = true;
+    if (channels.closed.hasSubscribers) queueMicrotask(() => publish("closed", this.#client()));
   }
 
   warn(warning: HoldfastWarning): void {

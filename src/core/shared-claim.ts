@@ -19,7 +19,9 @@ export class SharedClaim implements LeaseClaim {
   readonly #claim: LeaseClaim;
   readonly #share: Share;
   #released = false;
+  /** The next change of this lease, and that of the claim which is one as well. */
   #change: Deferred<void> | undefined;
+  #claimChange: Promise<void> | undefined;
 
   private constructor(share: Share) {
     this.#share = share;
@@ -66,9 +68,16 @@ export class SharedClaim implements LeaseClaim {
     this.#claim.stays = on;
   }
 
+  /** Not `Promise.race`: each change of the claim would leave a reaction behind on the promise of the release. */
   nextChange(): Promise<void> {
-    this.#change ??= deferred();
-    return Promise.race([this.#claim.nextChange(), this.#change.promise]);
+    const claimChange = this.#claim.nextChange();
+    if (claimChange !== this.#claimChange) {
+      const change = deferred<void>();
+      this.#claimChange = claimChange;
+      this.#change = change;
+      void claimChange.then(change.resolve);
+    }
+    return (this.#change as Deferred<void>).promise;
   }
 
   assertHeld(): void {
@@ -79,6 +88,11 @@ export class SharedClaim implements LeaseClaim {
   async extend(ttlMs: number): Promise<void> {
     this.assertHeld();
     await this.#claim.extend(ttlMs);
+  }
+
+  setRenewal(on: boolean): void {
+    if (!this.#released) this.#claim.setRenewal(on);
+    else if (on) this.assertHeld();
   }
 
   async release(): Promise<boolean> {

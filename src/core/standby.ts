@@ -27,6 +27,8 @@ export interface StandbyTerms {
   readonly ref: ClaimRef;
   readonly fence: bigint;
   readonly ttlMs: number;
+  /** How often the first heartbeat renews it. */
+  readonly renewEveryMs: number;
   readonly provenUntilMs: number;
   /** The end of `maxHoldMs`. */
   readonly holdUntilMs: number;

@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
-import { HoldfastError, invalid, type Lease, type LockOptions } from "../core/index.ts";
+import { HoldfastError, invalid, type Lease, type LockOptions, onAbort } from "../core/index.ts";
 import { hostOf } from "./holdfast-plugin.ts";
 
 /** Options of `locked`: those of a mutex, and these. */
@@ -79,14 +79,14 @@ function whileWanted<Route extends RouteGenericInterface>(
   const leave = () =>
     controller.abort(new HoldfastError("CLOSED", "Whoever sent the request has gone.", { key }));
   // Not AbortSignal.any: the application's signal would remember every request.
-  stopping.addEventListener("abort", stop);
+  const listenNoMore = onAbort(stopping, stop);
   reply.raw.once("close", leave);
   if (stopping.aborted) stop();
   if (reply.raw.destroyed) leave();
   return {
     signal: controller.signal,
     part() {
-      stopping.removeEventListener("abort", stop);
+      listenNoMore();
       reply.raw.removeListener("close", leave);
     },
   };

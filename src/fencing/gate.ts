@@ -10,7 +10,14 @@
  * - The process dies after N's mark was saved and before N wrote. O is refused; N, or somebody newer, writes again.
  * - The mark cannot be saved. N is not let in, and what the storage then has decides about the next one.
  */
-import { type Clock, HoldfastError, invalid, StoreUnavailableError, systemClock } from "../core/index.ts";
+import {
+  type Clock,
+  HoldfastError,
+  invalid,
+  onAbort,
+  StoreUnavailableError,
+  systemClock,
+} from "../core/index.ts";
 import { type Fenced, type FenceTarget, fenceOf, resourceOf, StaleFenceError } from "./fence.ts";
 import { MarkFile } from "./mark-file.ts";
 import { MemoryMarks } from "./memory-marks.ts";
@@ -190,7 +197,7 @@ class Gate implements FenceGate {
         const place = line.indexOf(waiting);
         if (place !== -1) line.splice(place, 1);
         timer?.cancel();
-        signal?.removeEventListener("abort", cancel);
+        listenNoMore?.();
       };
       const giveUp = (reason: unknown) => {
         end();
@@ -208,7 +215,7 @@ class Gate implements FenceGate {
           : this.#clock.setTimer(waitMs, () => giveUp(tooLong(resource, waitMs)));
       timer?.keepAlive(true);
       line.push(waiting);
-      signal?.addEventListener("abort", cancel, { once: true });
+      const listenNoMore = signal === undefined ? undefined : onAbort(signal, cancel);
     });
   }
 

@@ -2,6 +2,7 @@ import { type MeterProvider, metrics, type TracerProvider, trace } from "@opente
 import {
   checkBoolean,
   checkKeyLabel,
+  checkOptionNames,
   invalid,
   type KeyLabel,
   observe,
@@ -42,6 +43,14 @@ const SCOPE = "holdfast";
  * const stop = otelInstrumentation({ spanKey: (key) => key.split(":")[0] });
  */
 export function otelInstrumentation(options: OtelOptions = {}): Unsubscribe {
+  checkOptionNames("otelInstrumentation", options, {
+    traces: true,
+    metrics: true,
+    tracerProvider: true,
+    meterProvider: true,
+    spanKey: true,
+    metricKey: true,
+  });
   const { tracerProvider = trace, meterProvider = metrics } = options;
   checkProvider("tracerProvider", tracerProvider, "getTracer");
   checkProvider("meterProvider", meterProvider, "getMeter");

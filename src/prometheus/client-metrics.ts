@@ -106,6 +106,9 @@ export class ClientMetrics {
         this.#answers(store, owner, false);
       },
       "store-available": ({ store, owner }) => this.#answers(store, owner, true),
+      closed: ({ store, owner }) => {
+        if (this.#down.get(store)?.has(owner) === true) this.#answers(store, owner, true);
+      },
       warning: (event) => {
         count(this.#warnings, this.#labels(event), { code: event.code });
         if (event.code === "SKIPPED_UNAVAILABLE") count(this.#skipped, this.#labels(event));

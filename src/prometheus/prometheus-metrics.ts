@@ -1,5 +1,5 @@
 import { register as defaultRegister, type Metric, type Registry } from "prom-client";
-import { checkKeyLabel, invalid, type KeyLabel, type Unsubscribe } from "../core/index.ts";
+import { checkKeyLabel, checkOptionNames, invalid, type KeyLabel, type Unsubscribe } from "../core/index.ts";
 import { ClientMetrics } from "./client-metrics.ts";
 
 export interface PrometheusOptions {
@@ -21,6 +21,7 @@ export interface PrometheusOptions {
  * const stop = prometheusMetrics({ register });
  */
 export function prometheusMetrics(options: PrometheusOptions = {}): Unsubscribe {
+  checkOptionNames("prometheusMetrics", options, { register: true, key: true });
   const { register = defaultRegister, key = false } = options;
   if (typeof register?.registerMetric !== "function") {
     throw invalid(`register must be a Registry of prom-client, not ${register}.`);

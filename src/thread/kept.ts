@@ -39,7 +39,7 @@ export class Kept implements KeptClaim {
   }
 
   order(number: number): KeepOrder {
-    const { ref, fence, ttlMs, holdUntilMs } = this.#terms;
+    const { ref, fence, ttlMs, renewEveryMs, holdUntilMs } = this.#terms;
     return {
       number,
       key: ref.key,
@@ -47,6 +47,7 @@ export class Kept implements KeptClaim {
       token: ref.token,
       fence,
       ttlMs,
+      renewEveryMs,
       holdUntilMs: holdUntilMs + this.#aheadMs,
       cell: this.#cell.buffer,
     };

@@ -27,6 +27,7 @@ export interface KeepOrder {
   readonly token: string | undefined;
   readonly fence: bigint;
   readonly ttlMs: number;
+  readonly renewEveryMs: number;
   /** In the shared time. */
   readonly holdUntilMs: number;
   readonly cell: SharedArrayBuffer;

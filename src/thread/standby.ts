@@ -1,8 +1,8 @@
 /**
  * The second heartbeat: renews the leases that the first one does not get to, because the event loop of its thread is blocked.
  *
- * It renews a lease when less than half a ttl is left of what the first heartbeat has proven, and from then on at the usual
- * cadence, until the first one is back. Four rules carry its safety; docs/decisions/0018-heartbeat-thread.md has the
+ * It renews a lease when the first heartbeat is late by a sixth of the ttl, which by default is when half of the ttl is left, and from
+ * then on at the cadence of the lease, until the first one is back. Four rules carry its safety; docs/decisions/0018-heartbeat-thread.md has the
  * interleavings.
  *
  * - An answer proves the lease until `expiresInMs` after its request was *sent*, less the drift of clocks, if it bears the fence
@@ -58,6 +58,7 @@ interface Charge {
   readonly ref: ClaimRef;
   readonly fence: bigint;
   readonly ttlMs: number;
+  readonly renewEveryMs: number;
   readonly holdUntilMs: number;
   readonly cell: Cell;
   /** When to look at it next; the order of the heap. */
@@ -86,12 +87,12 @@ export class Standby {
     this.#options = options;
   }
 
-  keep({ number, key, id, token, fence, ttlMs, holdUntilMs, cell }: KeepOrder): void {
+  keep({ number, key, id, token, fence, ttlMs, renewEveryMs, holdUntilMs, cell }: KeepOrder): void {
     if (this.#charges.has(number)) return;
     const nowMs = this.#options.clock.monotonicMs();
     const ref = token === undefined ? { key, id } : { key, id, token };
     const charge: Charge = {
-      ...{ number, ref, fence, ttlMs, holdUntilMs },
+      ...{ number, ref, fence, ttlMs, renewEveryMs, holdUntilMs },
       cell: new Cell(cell),
       lookMs: 0,
       slot: -1,
@@ -147,9 +148,11 @@ export class Standby {
   }
 
   /** When to renew a lease that nobody else renews: what the first heartbeat has proven is left to it for longer. */
-  #dueMs({ number, cell, ttlMs, attemptMs }: Charge): number {
-    if (number === this.#trial) return attemptMs;
-    return Math.max(cell.firstProofMs - ttlMs / 2, cell.secondProofMs - (ttlMs * 2) / 3);
+  #dueMs(charge: Charge): number {
+    const { cell, ttlMs, renewEveryMs } = charge;
+    if (charge.number === this.#trial) return charge.attemptMs;
+    const restMs = ttlMs - renewEveryMs;
+    return Math.max(cell.firstProofMs - restMs + slackMs(charge), cell.secondProofMs - restMs);
   }
 
   /** Why the lease must not be renewed any more. The application ends it by itself where its event loop turns. */

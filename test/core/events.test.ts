@@ -31,6 +31,7 @@ const kinds: readonly EventKind[] = [
   "force-released",
   "store-unavailable",
   "store-available",
+  "closed",
   "warning",
 ];
 
@@ -283,7 +284,7 @@ describe("events: giving back", () => {
     await locks.mutex("k").acquire();
     heard = [];
     await locks.close();
-    expect(heardKinds()).toEqual(["lost"]);
+    expect(heardKinds()).toEqual(["lost", "closed"]);
     expect(last("lost").reason).toBe("closed");
   });
 
@@ -319,6 +320,21 @@ describe("events: the store", () => {
       { kind: "store-unavailable", store: "memory", owner: scene.locks.owner, code: "STORE_UNAVAILABLE" },
       { kind: "store-available", store: "memory", owner: scene.locks.owner },
     ]);
+  });
+
+  test("the end of a client is told last, and nothing of what was still under way then", async () => {
+    const scene = new Scene({ requestTimeoutMs: 600 });
+    scene.keep(await scene.locks.mutex("k", { maxHoldMs: 100 }).acquire());
+    // (1) The lease is lost, and its claim taken back. (2) The client is closed without an answer to that. (3) That fails.
+    scene.faults = ({ verb }) => (verb === "release" ? { lose: "request", afterMs: 5_000 } : undefined);
+    await scene.clock.advance(100);
+    const closing = scene.locks.close();
+    await scene.clock.advance(600);
+    await closing;
+    await scene.clock.advance(10_000);
+    expect(heardKinds().filter((kind) => kind === "closed")).toHaveLength(1);
+    expect(heardKinds().at(-1)).toBe("closed");
+    expect(last("closed")).toEqual({ kind: "closed", store: "memory", owner: scene.locks.owner });
   });
 
   test("a warning is an event, too", async () => {

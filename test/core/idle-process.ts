@@ -9,6 +9,47 @@ switch (process.argv[2]) {
     await locks.mutex("k", { ttlMs: 60_000 }).acquire();
     console.log("holds");
     break;
+  case "keeps a lease": {
+    const lease = await locks.mutex("k", { maxHoldMs: 300, keepProcessAlive: true }).acquire();
+    await new Promise((resolve) => lease.signal.addEventListener("abort", resolve));
+    console.log(lease.lost);
+    break;
+  }
+  case "keeps a lease being won again": {
+    const options = { ttlMs: 60, maxHoldMs: 900, reacquire: true, keepProcessAlive: true };
+    const lease = await locks.mutex("k", options).acquire();
+    const { id } = lease;
+    await locks.forceRelease("k", id);
+    await createLocks(store).mutex("k", { renew: false, ttlMs: 600 }).acquire();
+    await new Promise((resolve) => lease.signal.addEventListener("abort", resolve));
+    console.log(lease.id === id ? "not won again" : lease.lost);
+    break;
+  }
+  case "watches a lease": {
+    const lease = await locks.mutex("k", { maxHoldMs: 300, keepProcessAlive: true }).acquire();
+    for await (const { lost } of lease.watch()) if (lost !== undefined) console.log(lost);
+    break;
+  }
+  case "runs":
+    await locks.mutex("k", { maxHoldMs: 300 }).run(
+      ({ signal }) =>
+        new Promise<void>((resolve) => {
+          signal.addEventListener("abort", () => resolve());
+        }),
+    );
+    console.log("aborted");
+    break;
+  case "leads": {
+    const election = locks.election("office", { ttlMs: 300 });
+    await election.lead(async ({ signal }) => {
+      const [leader] = (await locks.inspect("office")).held;
+      setTimeout(() => void locks.forceRelease("office", leader?.id ?? ""), 100).unref();
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      void election.resign();
+    });
+    console.log("aborted");
+    break;
+  }
   case "waits":
     await locks.mutex("k", { ttlMs: 300, renew: false }).acquire();
     await locks.mutex("k").acquire();

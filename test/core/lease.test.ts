@@ -1,3 +1,4 @@
+import { inspect } from "node:util";
 import { HoldfastError, LeaseLostError } from "holdfast";
 import { describe, expect, test } from "vitest";
 import { PROVEN_MS, Scene, TTL_MS } from "./scene.ts";
@@ -100,7 +101,7 @@ describe("lease: assertHeld and state", () => {
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire({ id: "job-1" });
     const expiresAtMs = scene.clock.wallMs() + PROVEN_MS;
     const { fence } = lease;
-    const common = { id: "job-1", fence, expiresAtMs };
+    const common = { id: "job-1", fence, acquiredAtMs: scene.clock.wallMs(), expiresAtMs };
     const held = { ...common, expiresInMs: PROVEN_MS, held: true, lost: undefined, released: false };
     expect(lease.state).toEqual(held);
     expect(lease.expiresAtMs).toBe(expiresAtMs);
@@ -119,12 +120,67 @@ describe("lease: assertHeld and state", () => {
   });
 });
 
+describe("lease: what people read", () => {
+  test("acquiredAtMs is when it was granted, and stays, and is another one once it is won again", async () => {
+    const scene = new Scene();
+    const wallMs = scene.clock.wallMs();
+    const holder = await scene.locks.mutex("k").acquire();
+    const waiting = scene.locks.mutex("k", { ttlMs: TTL_MS, reacquire: true }).acquire({ priority: 7 });
+    await scene.clock.advance(500);
+    await holder.release();
+    const lease = await waiting;
+    await scene.clock.advance(1_500);
+    expect(lease).toMatchObject({ acquiredAtMs: wallMs + 500, priority: 7 });
+    scene.clock.setWall(0);
+    expect(lease.acquiredAtMs).toBe(wallMs + 500);
+    await scene.locks.forceRelease("k", lease.id);
+    await scene.clock.advance(1_000);
+    expect(lease).toMatchObject({ held: true, priority: 7 });
+    expect(lease.acquiredAtMs).toBeLessThanOrEqual(1_000);
+  });
+
+  test("lost says why a lease is lost, and nothing of one that is held or was released", async () => {
+    const scene = new Scene();
+    const lock = scene.locks.mutex("k", { ttlMs: TTL_MS });
+    const released = await lock.acquire();
+    expect(released.lost).toBeUndefined();
+    await released.release();
+    expect(released.lost).toBeUndefined();
+    const lost = await lock.acquire();
+    scene.clock.block(TTL_MS);
+    expect(lost.lost).toBe("expired");
+    await lost.release();
+    expect(lost.lost).toBe("expired");
+  });
+
+  test("console.log shows what it is and for how long, and not its token", async () => {
+    const scene = new Scene();
+    const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire({ id: "job-1", token: "s3cret" });
+    const text = inspect(lease);
+    for (const part of ["Lease {", "key: 'k'", "id: 'job-1'", `fence: ${lease.fence}n`, "held: true"])
+      expect(text).toContain(part);
+    expect(text).toContain(`expiresInMs: ${PROVEN_MS}`);
+    expect(text).not.toContain("s3cret");
+    scene.clock.block(TTL_MS);
+    expect(inspect({ lease })).toMatch(/held: false,\s+expiresInMs: 0/);
+  });
+
+  test("a body's value comes back also if the lease was lost meanwhile, and lost says so", async () => {
+    const scene = new Scene();
+    const result = await scene.locks.mutex("k", { ttlMs: TTL_MS }).run(async (lease) => {
+      scene.clock.block(TTL_MS);
+      return { value: 42, lost: lease.lost };
+    });
+    expect(result).toEqual({ value: 42, lost: "expired" });
+  });
+});
+
 describe("lease: extend", () => {
   test("moves the deadline, also of a lease that does not renew itself", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS, renew: false }).acquire();
     await scene.clock.advance(1_000);
-    await lease.extend(10_000);
+    expect(await lease.extend(10_000)).toBe(scene.clock.wallMs() + 9_989);
     expect(lease.expiresAtMs).toBe(scene.clock.wallMs() + 9_989);
     await scene.clock.advance(9_988);
     expect(lease.held).toBe(true);

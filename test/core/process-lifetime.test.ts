@@ -18,6 +18,20 @@ describe.concurrent("process lifetime", () => {
     expect(await outputOf("holds")).toBe("holds");
   });
 
+  test.each(["keeps a lease", "keeps a lease being won again", "watches a lease"])(
+    "a process whose lease keeps it alive lives until that is lost: %s",
+    async (what) => {
+      expect(await outputOf(what)).toBe("max-hold");
+    },
+  );
+
+  test.each(["runs", "leads"])(
+    "a process with a body that only awaits its signal lives: %s",
+    async (what) => {
+      expect(await outputOf(what)).toBe("aborted");
+    },
+  );
+
   test("a process that waits for a lock lives until it is served", async () => {
     expect(await outputOf("waits")).toBe("served");
   });

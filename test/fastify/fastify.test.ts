@@ -65,6 +65,23 @@ describe("holdfastPlugin", () => {
     await locks.close();
   });
 
+  test("its client has the second heartbeat that it was given", async () => {
+    const started: unknown[] = [];
+    const kept = { provenUntilMs: 0, loss: undefined, prove() {}, drop() {} };
+    const thread = {
+      start(client: unknown) {
+        started.push(client);
+        return { keep: () => kept, close: async () => {} };
+      },
+    };
+    const { app } = await start({ store: memoryStore(), thread });
+    expect(started).toHaveLength(1);
+    await app.close();
+    await expect(start({ locks: createLocks(memoryStore()), thread })).rejects.toThrow(
+      /^thread: only for a client that is made over a store/,
+    );
+  });
+
   test("of two servers that share a client, one stops without the other", async () => {
     const locks = createLocks(memoryStore());
     const first = await start({ locks });

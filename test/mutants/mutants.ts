@@ -626,7 +626,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "thread: the second heartbeat works all the time",
     file: standby,
-    find: "cell.firstProofMs - ttlMs / 2",
+    find: "cell.firstProofMs - restMs + slackMs(charge)",
     replace: "cell.firstProofMs - ttlMs",
   },
   {
@@ -650,7 +650,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "thread: a lease that is over is not dropped",
     file: claim,
-    find: "      this.#kept?.drop();\n",
+    find: "    this.#kept?.drop();\n",
     replace: "",
   },
   {

@@ -260,6 +260,21 @@ describe("HoldfastModule", () => {
     await lease.release();
   });
 
+  test("its client has the second heartbeat that it was given", async () => {
+    let started = 0;
+    const kept = { provenUntilMs: 0, loss: undefined, prove() {}, drop() {} };
+    const thread = {
+      start() {
+        started++;
+        return { keep: () => kept, close: async () => {} };
+      },
+    };
+    const module = HoldfastModule.forRoot({ store: memoryStore(), thread });
+    const app = await NestFactory.createApplicationContext(module, { logger: false });
+    await app.close();
+    expect(started).toBe(1);
+  });
+
   test.each([
     ["neither a store nor a client", {}, /neither was given/],
     ["both", { store: memoryStore(), locks: createLocks(memoryStore()) }, /both was given/],

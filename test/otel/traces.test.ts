@@ -188,6 +188,7 @@ describe("spans", () => {
     ["traces", { traces: "no" as never }],
     ["spanKey", { spanKey: true as never }],
     ["metricKey", { metricKey: "store" as never }],
+    ["metricsKey", { metricsKey: false } as never],
   ])("a %s of the wrong kind is refused", (name, options) => {
     expect(() => otelInstrumentation(options)).toThrow(name);
   });

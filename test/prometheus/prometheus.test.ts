@@ -90,6 +90,22 @@ describe("prometheusMetrics", () => {
     });
   });
 
+  test("the outage that a client has seen ends with the client", async () => {
+    const register = open();
+    const gauge = async () => (await read(register)).get('holdfast_store_available{store="memory"}');
+    const scenes = [new Scene(), new Scene()] as const;
+    for (const scene of scenes) {
+      scene.refuseCalls();
+      scene.begin(scene.locks.mutex("k").tryAcquire());
+      await scene.clock.advance(10_000);
+    }
+    expect(await gauge()).toBe(0);
+    await scenes[0].locks.close();
+    expect(await gauge()).toBe(0);
+    await scenes[1].locks.close();
+    expect(await gauge()).toBe(1);
+  });
+
   test("names no key, unless there is a label for it", async () => {
     const plain = open();
     const labelled = open({ key: (key) => key.split(":")[0] ?? "" });
@@ -144,6 +160,11 @@ describe("prometheusMetrics", () => {
     stop();
     expect(await register.metrics()).toBe("\n");
     prometheusMetrics({ register })();
+  });
+
+  test("refuses an option that there is none of", () => {
+    const options = { registry: new Registry() } as PrometheusOptions;
+    expect(() => prometheusMetrics(options)).toThrow(/^registry is not an option of prometheusMetrics/);
   });
 
   test("refuses a registry that has one of the names, and leaves that as it was", async () => {

@@ -50,6 +50,40 @@ describe("a blocked event loop", () => {
     expect(world.renewals).toBe(before);
   });
 
+  // A second heartbeat that knew of the ttl alone would begin before the first one is due.
+  test.each([100, TTL_MS / 2])(
+    "is left alone too by one that renews every %i ms, and kept at that pace",
+    async (renewEveryMs) => {
+      const world = new TwoThreads();
+      const lease = await world.locks.mutex("k", { ttlMs: TTL_MS, renewEveryMs }).acquire();
+      await world.advance(20);
+      const before = world.renewals;
+      await world.advance(10 * TTL_MS);
+      expect(world.renewals).toBe(before);
+      await world.block(3 * TTL_MS);
+      expect(lease.held).toBe(true);
+      const expected = (3 * TTL_MS) / renewEveryMs;
+      expect(world.renewals - before).toBeGreaterThanOrEqual(expected - 8);
+      expect(world.renewals - before).toBeLessThanOrEqual(expected + 1);
+    },
+  );
+
+  test("does not keep a lease whose renewal was paused, and keeps it once that is resumed", async () => {
+    const world = new TwoThreads();
+    const lease = await keptLease(world);
+    lease.pauseRenewal();
+    const before = world.renewals;
+    await world.block(TTL_MS / 2);
+    expect(world.renewals).toBe(before);
+    lease.resumeRenewal();
+    await world.advance(20);
+    await world.block(3 * TTL_MS);
+    expect(lease.held).toBe(true);
+    lease.pauseRenewal();
+    await world.block(TTL_MS);
+    expect(lease).toMatchObject({ held: false, lost: "expired" });
+  });
+
   test("loses its lease where the second heartbeat has died", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);

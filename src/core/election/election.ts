@@ -1,9 +1,11 @@
 /** One leader among all clients that campaign for a name: whoever holds the mutex of that key. */
+import { onAbort } from "../abort-listeners.ts";
 import { runBody } from "../body.ts";
 import { closedError } from "../claim-errors.ts";
 import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
 import { joinSignals } from "../joined-signal.ts";
+import { jsonable } from "../jsonable.ts";
 import type { Lease } from "../lease.ts";
 import { KeyLock } from "../lock.ts";
 import { type HoldfastWarning, resolveLockOptions } from "../options.ts";
@@ -138,10 +140,10 @@ export class LockElection implements Election {
     const leave = this.#heartbeat.onClosing(() => controller.abort(closedError(this.name)));
     const abort = () => controller.abort(signal?.reason);
     if (signal?.aborted === true) abort();
-    signal?.addEventListener("abort", abort, { once: true });
+    const listenNoMore = signal === undefined ? undefined : onAbort(signal, abort);
     campaign.ended = this.#run(campaign, body).finally(() => {
       leave();
-      signal?.removeEventListener("abort", abort);
+      listenNoMore?.();
       this.#campaign = undefined;
       this.#campaigning.delete(this.name);
     });
@@ -170,13 +172,13 @@ export class LockElection implements Election {
     const lease = this.#lease;
     const resigning = this.#campaign?.controller.signal.aborted === true;
     const idle = this.#campaign === undefined;
-    return {
+    return jsonable({
       name: this.name,
       state: idle ? "idle" : resigning ? "resigning" : lease?.held === true ? "leading" : "campaigning",
       ...(lease?.held === true ? { fence: lease.fence } : {}),
       available: this.#lastError === undefined,
       ...(this.#lastError === undefined ? {} : { lastError: this.#lastError }),
-    };
+    });
   }
 
   async #run(campaign: Campaign, body: LeadBody): Promise<void> {

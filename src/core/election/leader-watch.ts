@@ -2,10 +2,12 @@
  * Who leads, for everybody in this client who wants to know: one look at the store in an interval, however many observe, and
  * none while nobody does. A change that this client itself has a part in is looked at right away.
  */
+import { onAbort } from "../abort-listeners.ts";
 import type { Timer } from "../clock.ts";
-import { type Deferred, deferred } from "../deferred.ts";
+import { endable, type Waiting } from "../endable.ts";
 import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
+import { jsonable } from "../jsonable.ts";
 import { lookAtKey } from "../lock.ts";
 import type { ClaimStatus } from "../store.ts";
 
@@ -40,10 +42,9 @@ export class LeaderWatch {
   readonly #heartbeat: Heartbeat;
   readonly #key: string;
   readonly #everyMs: number;
-  #observers = 0;
+  readonly #observers = new Set<Waiting>();
   #view: LeaderView | undefined;
   #version = 0;
-  #change: Deferred<void> | undefined;
   #timer: Timer | undefined;
   #looking = false;
   /** Whether something happened while a look was under way, which may have come too early to see it. */
@@ -62,32 +63,29 @@ export class LeaderWatch {
 
   /** Something has changed that a look would show. */
   nudge(): void {
-    if (this.#observers === 0) return;
+    if (this.#observers.size === 0) return;
     if (this.#looking) this.#lookAgain = true;
     else void this.#look();
   }
 
-  async *observe({ signal }: ObserveOptions): AsyncGenerator<LeaderView, void, void> {
+  observe({ signal }: ObserveOptions): AsyncGenerator<LeaderView, void, void> {
+    return endable((waiting) => this.#views(waiting, signal));
+  }
+
+  async *#views(waiting: Waiting, signal: AbortSignal | undefined): AsyncGenerator<LeaderView, void, void> {
     if (this.#heartbeat.closing || signal?.aborted === true) return;
-    const ended = deferred<void>();
-    let over = false;
-    const end = () => {
-      over = true;
-      ended.resolve();
-    };
     const leave = this.#heartbeat.onClosing(() => {
       this.#timer?.cancel();
-      end();
+      waiting.end();
     });
-    signal?.addEventListener("abort", end, { once: true });
-    this.#observers++;
-    if (this.#observers === 1) this.#view = undefined;
+    const listenNoMore = signal === undefined ? undefined : onAbort(signal, waiting.end);
+    this.#observers.add(waiting);
+    if (this.#observers.size === 1) this.#view = undefined;
     this.nudge();
     try {
-      for (let seen = this.#view === undefined ? this.#version : -1; !over; ) {
+      for (let seen = this.#view === undefined ? this.#version : -1; !waiting.over; ) {
         if (this.#version === seen || this.#view === undefined) {
-          this.#change ??= deferred();
-          await Promise.race([this.#change.promise, ended.promise]);
+          await waiting.pause();
           continue;
         }
         seen = this.#version;
@@ -95,9 +93,9 @@ export class LeaderWatch {
       }
     } finally {
       leave();
-      signal?.removeEventListener("abort", end);
-      this.#observers--;
-      if (this.#observers === 0) this.#timer?.cancel();
+      listenNoMore?.();
+      this.#observers.delete(waiting);
+      if (this.#observers.size === 0) this.#timer?.cancel();
     }
   }
 
@@ -107,9 +105,9 @@ export class LeaderWatch {
     do {
       this.#lookAgain = false;
       this.#tell(await this.#seen());
-    } while (this.#lookAgain && this.#observers > 0);
+    } while (this.#lookAgain && this.#observers.size > 0);
     this.#looking = false;
-    if (this.#observers === 0 || this.#heartbeat.closing) return;
+    if (this.#observers.size === 0 || this.#heartbeat.closing) return;
     this.#timer = this.#heartbeat.clock.setTimer(this.#everyMs, () => void this.#look());
     this.#timer.keepAlive(true);
   }
@@ -127,13 +125,13 @@ export class LeaderWatch {
     if (this.#heartbeat.closing || isSame(this.#view, view)) return;
     this.#view = view;
     this.#version++;
-    this.#change?.resolve();
-    this.#change = undefined;
+    for (const waiting of this.#observers) waiting.wake();
   }
 
   #leaderOf(claim: ClaimStatus): Leader {
     const { owner, info, application, fence = 0n, acquiredAtMs = 0 } = claim;
-    return { owner, info, application, fence, sinceMs: acquiredAtMs, self: owner === this.#heartbeat.owner };
+    const self = owner === this.#heartbeat.owner;
+    return jsonable({ owner, info, application, fence, sinceMs: acquiredAtMs, self });
   }
 }
 

@@ -1,9 +1,10 @@
 /** Runs a body at the ticks of a cron pattern, on one of all replicas that have a schedule of the same name. */
-import { setMaxListeners } from "node:events";
+import { onAbort } from "../abort-listeners.ts";
 import { closedError } from "../claim-errors.ts";
 import type { Timer } from "../clock.ts";
 import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
+import { jsonable } from "../jsonable.ts";
 import { lookAtKey } from "../lock.ts";
 import type { HoldfastWarning } from "../options.ts";
 import { checkOptionNames } from "../validation.ts";
@@ -97,20 +98,19 @@ export class CronSchedule implements Schedule {
       },
     };
     this.#upkeepMs = heartbeat.clock.monotonicMs();
-    // Every tick that is being seen to listens to them.
-    setMaxListeners(0, this.#stopping.signal, this.#aborting.signal);
     const { signal } = options;
+    let listenNoMore = () => {};
     const abort = () => void this.stop({ abort: true });
     const leave = heartbeat.onClosing(() => this.#halt(closedError(name)));
     this.#onStopped = () => {
       leave();
       onStopped();
       // Until the last body has ended, the signal can still hurry it up.
-      void Promise.all(this.#attended.values()).then(() => signal?.removeEventListener("abort", abort));
+      void Promise.all(this.#attended.values()).then(listenNoMore);
     };
     if (signal?.aborted === true) abort();
     else {
-      signal?.addEventListener("abort", abort, { once: true });
+      if (signal !== undefined) listenNoMore = onAbort(signal, abort);
       this.#wake();
     }
   }
@@ -340,9 +340,9 @@ export class CronSchedule implements Schedule {
   async #record(note: RunNote): Promise<RunRecord> {
     const { tickMs, claimFence, ids: _, ...rest } = note;
     const record = { ...rest, tick: new Date(tickMs) };
-    if (note.outcome !== "running") return record;
+    if (note.outcome !== "running") return jsonable(record);
     const { held } = await lookAtKey(this.#heartbeat, tickKey(this.name, tickMs), 1);
-    return held[0]?.fence === claimFence ? record : { ...record, outcome: "lost" };
+    return jsonable(held[0]?.fence === claimFence ? record : { ...record, outcome: "lost" });
   }
 
   #trouble(error: unknown, what: string): void {
