@@ -142,7 +142,8 @@ export class Batch {
     const words = this.#words(batch, stamp);
     const { connection } = this.#options;
     const { losses } = connection;
-    script.run(connection, this.#locks, words).then(
+    const releases = batch.some(({ verb }) => verb === RELEASE);
+    script.run(connection, this.#locks, words, releases).then(
       (reply) => {
         this.#land(wait, () => this.#answer(batch, stamp, losses, reply));
       },

@@ -62,15 +62,25 @@ export class IoClusterHistory implements Losses {
 
 export class NodeRedisHistory implements Losses {
   losses = 0;
+  /** Whether it is connected, and the server has not yet answered what the client says at the beginning of a connection. */
+  isGreeting = false;
+  /** Whether it is closed for no longer than it takes to end an attempt to connect. */
+  isReplacing = false;
   /** Whether it was connected, or about to be, and is no longer. */
   #wasOpen: boolean;
 
-  constructor(client: NodeRedisClient) {
+  constructor(client: Pick<NodeRedisClient, "isOpen" | "on">) {
     this.#wasOpen = client.isOpen;
     client.on("reconnecting", () => this.losses++);
     client.on("connect", () => {
       this.#wasOpen = true;
+      this.isGreeting = true;
     });
+    for (const event of ["ready", "error", "end"]) {
+      client.on(event, () => {
+        this.isGreeting = false;
+      });
+    }
     client.on("end", () => this.losses++);
   }
 

@@ -11,6 +11,8 @@ import {
   NodeRedisHistory,
 } from "./client-history.ts";
 import { messagesOf } from "./cluster-messages.ts";
+import { linksOfIoRedis, linksOfNodeRedis } from "./links.ts";
+import { type SilenceWatch, silenceWatchOf } from "./silence.ts";
 import {
   ownConnection,
   type Subscription,
@@ -69,8 +71,11 @@ export interface Connection {
   readonly database: number | undefined;
   /** Whether scripts select that database. Set once the server has shown that its user may. */
   selects: boolean;
-  /** Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. */
-  send(key: string, command: string, args: readonly string[]): Promise<unknown>;
+  /**
+   * Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. `releases`: whether it gives
+   * back a claim.
+   */
+  send(key: string, command: string, args: readonly string[], releases?: boolean): Promise<unknown>;
   /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
   startOver(key: string): void;
   /** Listens to a channel, on a connection of its own where the client needs one for that. */
@@ -107,6 +112,7 @@ function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
 function overIoRedis(client: IoRedisClient): Connection {
   const cluster = client.isCluster === true ? historyOf(client, IoClusterHistory) : undefined;
   const history = cluster ?? historyOf(client, IoRedisHistory);
+  const watch = silenceWatchOf(client, () => linksOfIoRedis(client));
   const { db, sentinels } = (client.options ?? {}) as { db?: unknown; sentinels?: unknown };
   return {
     cluster: cluster !== undefined,
@@ -117,19 +123,21 @@ function overIoRedis(client: IoRedisClient): Connection {
       return history.losses;
     },
     resends: true,
-    async send(_key, command, args) {
+    async send(key, command, args, releases = false) {
       if (client.status === "end") {
         throw closedClient(
           "is not connected, and is not about to be. Create another client, and a store over it.",
         );
       }
       if (client.mode === "subscriber") throw subscribedClient();
-      return cluster === undefined ? client.call(command, ...args) : cluster.send(command, args);
+      return watch.send(key, releases, () =>
+        cluster === undefined ? client.call(command, ...args) : cluster.send(command, args),
+      );
     },
     // It has not been seen to lose count, and offers no way to drop one connection of a cluster.
     startOver() {},
     listen(channel, events) {
-      if (cluster !== undefined) return sharedIoRedis(client, channel, events);
+      if (cluster !== undefined) return sharedIoRedis(client, channel, events, watch);
       // What the application chose for its commands may be wrong for a connection that waits for years.
       const subscriber = client.duplicate({
         autoResubscribe: false,
@@ -144,6 +152,7 @@ function overIoRedis(client: IoRedisClient): Connection {
           onEnd: (listener) => subscriber.on("end", listener),
           onError: (listener) => subscriber.on("error", listener),
           subscribe: () => subscriber.subscribe(channel),
+          ask: () => subscriber.call("PING"),
           disconnect: () => subscriber.disconnect(),
         },
         events,
@@ -153,7 +162,12 @@ function overIoRedis(client: IoRedisClient): Connection {
 }
 
 /** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
-function sharedIoRedis(client: IoRedisClient, channel: string, events: SubscriptionEvents): Subscription {
+function sharedIoRedis(
+  client: IoRedisClient,
+  channel: string,
+  events: SubscriptionEvents,
+  watch: SilenceWatch,
+): Subscription {
   const leave = messagesOf(client).listen(channel, (message) => events.onMessage(message));
   return sharedConnection(
     () => client.subscribe(channel),
@@ -162,6 +176,7 @@ function sharedIoRedis(client: IoRedisClient, channel: string, events: Subscript
       return client.unsubscribe(channel);
     },
     events,
+    watch,
   );
 }
 
@@ -170,10 +185,12 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   const sentinel = typeof client.getSentinelNode === "function";
   const history = cluster || sentinel ? undefined : historyOf(client, NodeRedisHistory);
   const lost = sentinel ? lossesOfNodeRedis() : history;
+  const watch = silenceWatchOf(client, (own) => linksOfNodeRedis(client, own));
   const send = async (key: string, words: readonly string[]) => {
-    if (!client.isOpen) throw closedClient(notOpen(history?.wasOpen === true));
-    if (cluster) return client.sendCommand(...([key, false, words] as never[]));
-    return client.sendCommand(...((sentinel ? [false, words] : [words]) as never[]));
+    if (!client.isOpen && history?.isReplacing !== true)
+      throw closedClient(notOpen(history?.wasOpen === true));
+    const all = cluster ? [key, false, words] : sentinel ? [false, words] : [words];
+    return client.sendCommand(...(all as never[]));
   };
   const { database = 0 } = (client.options ?? {}) as { database?: number };
   return {
@@ -187,7 +204,8 @@ function overNodeRedis(client: NodeRedisClient): Connection {
     },
     // All others reject what was not answered.
     resends: sentinel,
-    send: (key, command, args) => send(key, [command, ...args]),
+    send: (key, command, args, releases = false) =>
+      watch.send(key, releases, () => send(key, [command, ...args])),
     startOver(key) {
       if (!mayStartOver(client)) return;
       // The server ends the connection, which the client takes for an outage: it fails what is unanswered and connects again.
@@ -200,6 +218,7 @@ function overNodeRedis(client: NodeRedisClient): Connection {
           () => client.subscribe(channel, events.onMessage),
           () => client.unsubscribe(channel),
           events,
+          watch,
         );
       }
       return ownConnection(
@@ -212,6 +231,7 @@ function overNodeRedis(client: NodeRedisClient): Connection {
             await subscriber.connect();
             await subscriber.subscribe(channel, events.onMessage);
           },
+          ask: () => subscriber.sendCommand(...([["PING"]] as never[])),
           disconnect: () => subscriber.isOpen && subscriber.destroy(),
         },
         events,

@@ -22,12 +22,12 @@ export class Script {
   }
 
   /** `words`: how many keys, the keys, the arguments. */
-  run(connection: Connection, key: string, words: readonly string[]): Promise<unknown> {
+  run(connection: Connection, key: string, words: readonly string[], releases = false): Promise<unknown> {
     const { text, sha } = this.#formFor(connection.selects ? connection.database : undefined);
-    return connection.send(key, "evalsha", [sha, ...words]).catch((error: unknown) => {
+    return connection.send(key, "evalsha", [sha, ...words], releases).catch((error: unknown) => {
       if (replyCode(error) !== "NOSCRIPT") throw error;
       // Sent whole once; from then on the server knows it by its digest.
-      return connection.send(key, "eval", [text, ...words]);
+      return connection.send(key, "eval", [text, ...words], releases);
     });
   }
 

@@ -1,5 +1,6 @@
 /** Listening to a channel, whatever the client, without an error that nobody handles. */
 import { StoreUnavailableError } from "../../core/index.ts";
+import { type SilenceWatch, whileAnswering } from "./silence.ts";
 
 /**
  * How long it may take to connect and to subscribe before another connection is tried. A client may lose a command together
@@ -30,11 +31,17 @@ export interface Subscriber {
   /** Somebody has to listen to errors, or they end the process. */
   onError(listener: (error: unknown) => void): unknown;
   subscribe(): Promise<unknown>;
+  /** Asks for any answer over this connection. */
+  ask(): Promise<unknown>;
   disconnect(): unknown;
 }
 
 export function ownConnection(subscriber: Subscriber, events: SubscriptionEvents): Subscription {
-  const { told, end } = untilEnded(events, () => subscriber.disconnect());
+  let stopAsking = () => {};
+  const { told, end } = untilEnded(events, () => {
+    stopAsking();
+    subscriber.disconnect();
+  });
   let lastError: unknown = new Error("The connection for subscriptions was closed.");
   subscriber.onError((error) => {
     lastError = error;
@@ -50,6 +57,10 @@ export function ownConnection(subscriber: Subscriber, events: SubscriptionEvents
       .then(told.onListening, told.onBroken)
       .finally(() => clearTimeout(timer));
   });
+  stopAsking = whileAnswering(
+    () => attempt(() => subscriber.ask()),
+    () => told.onBroken(new StoreUnavailableError("The connection for subscriptions went silent.")),
+  );
   return { end };
 }
 
@@ -58,8 +69,11 @@ export function sharedConnection(
   subscribe: () => Promise<unknown>,
   unsubscribe: () => Promise<unknown>,
   events: SubscriptionEvents,
+  watch: SilenceWatch,
 ): Subscription {
+  const leave = watch.listen();
   const { told, end } = untilEnded(events, () => {
+    leave();
     // A client that is closed by now has no subscriptions either.
     attempt(unsubscribe).catch(() => {});
   });
