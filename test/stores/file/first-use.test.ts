@@ -108,6 +108,17 @@ describe("file: first use", () => {
     expect(readFileSync(path, "utf8")).toBe("mine");
   });
 
+  // mkdir of Node never returns from there.
+  test.runIf(process.platform === "linux")(
+    "a place that refuses folders is told, and can be left",
+    async () => {
+      expect(await firstError("/proc/holdfast/locks")).toMatchObject({
+        code: "STORE_FAILURE",
+        message: expect.stringContaining("No folder can be made there."),
+      });
+    },
+  );
+
   test.runIf(readable)("a folder that this user may not write to is UNAUTHORIZED", async () => {
     const folder = testFolder();
     chmodSync(folder, 0o555);
