@@ -201,7 +201,7 @@ describe.skipIf(!canRunRedis())("redis: at first use", () => {
       const error = await failure(store.acquire(request));
       expect([error.code, error.message]).toEqual([
         "STORE_FAILURE",
-        expect.stringMatching(/no server takes the cluster client.*Redis of ioredis/i),
+        expect.stringMatching(/no server accepted the cluster client.*Redis of ioredis/i),
       ]);
       expect(error.cause).toMatchObject({ message: expect.stringContaining("cluster support disabled") });
     }
@@ -293,7 +293,7 @@ describe("redis: what is wrong before any use", () => {
     ["a class", Redis, "the function or class Redis"],
     ["a list", [lazy()], "a list"],
   ])("a client must be one, not %s", (_, client, described) => {
-    const message = `client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${described}; pass the client itself.`;
+    const message = `client must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${described}. Pass the client itself.`;
     expect(() => redisStore(client as never)).toThrow(
       expect.objectContaining({ code: "INVALID_ARGUMENT", message }),
     );
