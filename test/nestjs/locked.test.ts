@@ -194,7 +194,7 @@ describe("@Locked", () => {
 
   test("says what is missing when its object was not made by Nest", async () => {
     await expect(new Accounts().settle("1", "first")).rejects.toThrow(
-      /Accounts\.settle is @Locked, but its object was not made by Nest with HoldfastModule/,
+      /Accounts\.settle is @Locked, but Nest did not make its object with HoldfastModule/,
     );
   });
 
@@ -282,7 +282,7 @@ describe("HoldfastModule", () => {
     [
       "options that an existing client cannot have",
       { locks: createLocks(memoryStore()), application: "billing", graceMs: 1 },
-      /application, graceMs: only for a client that is made over a store/,
+      /application, graceMs must not be set together with locks/,
     ],
   ])("refuses %s", async (_, options, message) => {
     const starting = NestFactory.createApplicationContext(HoldfastModule.forRoot(options), {

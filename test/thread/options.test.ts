@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 describe("heartbeatThread", () => {
   test.each<[string, unknown, RegExp]>([
-    ["neither a url nor a module", {}, /either a url or a module/],
+    ["neither a url nor a module", {}, /exactly one of url and module/],
     ["both", { url: "redis://localhost", module: "/store.js" }, /exactly one/],
     ["a url without a scheme", { url: "localhost" }, /must begin with one of .*redis:/],
     ["memory", { url: "memory:" }, /cannot be a memory: store/],
