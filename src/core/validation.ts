@@ -109,7 +109,7 @@ export function checkInteger(name: string, value: number, min: number, max: numb
 /** A number of milliseconds, 0 or more; `Infinity` stands for without end. */
 export function checkDuration(name: string, value: number): number {
   if (typeof value === "number" && value >= 0) return value;
-  throw invalid(`${name} must be a number of milliseconds from 0 to Infinity, not ${show(value)}.`);
+  throw invalid(`${name} must be 0 or more milliseconds (Infinity for no end), not ${show(value)}.`);
 }
 
 /** By how much, unless it is told otherwise, the rates of two clocks may differ. */
@@ -173,7 +173,7 @@ export function invalid(message: string, key?: string): HoldfastError {
 function checkText(name: string, value: string, minBytes: number, maxBytes: number): string {
   checkLength(name, value, minBytes, maxBytes);
   if (!isPlain(value) && unprintable.test(value)) {
-    throw invalid(`${name} must be well-formed Unicode without control characters, not ${show(value)}.`);
+    throw invalid(`${name} must be well-formed text without control characters, not ${show(value)}.`);
   }
   return value;
 }
@@ -185,8 +185,8 @@ function checkLength(name: string, value: string, minBytes: number, maxBytes: nu
   if (!isLong && value.length >= minBytes) return;
   throw invalid(
     value === ""
-      ? `${name} must not be empty. Write up to ${maxBytes} bytes of UTF-8.`
-      : `${name} must be at most ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
+      ? `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, but it is empty.`
+      : `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
   );
 }
 

@@ -46,7 +46,9 @@ export function hostLocks(options: HostOptions): HostedLocks {
   checkOptionNames("an application's locks", options, hostOptionNames);
   const { store, locks: given, graceMs = 5_000, ...locksOptions } = options;
   if ((store === undefined) === (given === undefined)) {
-    throw invalid(`Pass either store or locks, not ${store === undefined ? "neither" : "both"}.`);
+    throw invalid(
+      `Pass exactly one of store and locks: ${store === undefined ? "neither" : "both"} was given.`,
+    );
   }
   const names = Object.keys(options) as (keyof HostOptions)[];
   const isIgnored = (name: keyof HostOptions) => name !== "locks" && options[name] !== undefined;

@@ -336,13 +336,13 @@ describe("wrong usage is 64, and says what to do", () => {
       ["run", "k", "--contended-exit-code", "256", "--", "true"],
       "--contended-exit-code must be a whole number",
     ],
-    [["run", "k", "--id", "", "--", "true"], "--id must not be empty."],
+    [["run", "k", "--id", "", "--", "true"], "--id must be 1 to 128 bytes of UTF-8, but it is empty."],
     [
       ["run", "k", "--info", "i".repeat(1_025), "--", "true"],
-      "--info must be at most 1024 bytes of UTF-8, not 1025",
+      "--info must be 0 to 1024 bytes of UTF-8, not 1025",
     ],
     [["run", "k", "--token", "a b", "--", "true"], "--token must be"],
-    [["run", "", "--", "true"], "<key> must not be empty."],
+    [["run", "", "--", "true"], "<key> must be 1 to 512 bytes of UTF-8, but it is empty."],
     [["run", "k", "--store", "memory:", "--", "true"], "holdfast serve --memory"],
     [
       ["run", "k", "--store", "redis://r", "--server", "s", "--", "true"],

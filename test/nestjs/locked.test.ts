@@ -200,7 +200,7 @@ describe("@Locked", () => {
 
   test.each([
     ["contended", () => Locked("k", { contended: "maybe" as never }), /contended/],
-    ["waitMs with skip", () => Locked("k", { contended: "skip", waitMs: 5 }), /waitMs 5 has no meaning/],
+    ["waitMs with skip", () => Locked("k", { contended: "skip", waitMs: 5 }), /waitMs 5 has no effect/],
   ])("refuses %s that makes no sense", (_, decorate, message) => {
     expect(decorate).toThrow(message);
   });

@@ -154,7 +154,7 @@ export class LockElection implements Election {
   async resign(): Promise<void> {
     const campaign = this.#campaign;
     if (campaign === undefined) return;
-    const message = `This client has resigned from "${this.name}".`;
+    const message = `This client has resigned as a leader of "${this.name}".`;
     campaign.controller.abort(new HoldfastError("CLOSED", message, { key: this.name }));
     await campaign.ended;
   }

@@ -304,7 +304,7 @@ export class Flights {
         }
         return;
       case "untimely":
-        this.#tryAgain(lane, operations, sentMs, "the time of the server contradicts its earlier answers");
+        this.#tryAgain(lane, operations, sentMs, "the server's clock contradicts its earlier answers");
         return;
       case "failed":
         for (const operation of operations) operation.reject(HoldfastError.from(result.error, lane.key));

@@ -275,7 +275,7 @@ function closedClient(what: string): HoldfastError {
 
 function notOpen(wasOpen: boolean): string {
   if (wasOpen) return "was closed. Call its connect() again, or create another client and a store over it.";
-  return "is not connected and does not try to connect. Call its connect() before you use the store.";
+  return "is not connected and does not try to connect. Call its connect() before you use the store, also after it was closed.";
 }
 
 /** The same goes for a connection that takes nothing but subscriptions until the last of them is ended. */

@@ -188,7 +188,7 @@ describe("file: first use", () => {
     writeFileSync(join(folder, "locks.mdb"), "x".repeat(20_000));
     expect(await firstError(folder)).toMatchObject({
       code: "STORE_FAILURE",
-      message: expect.stringContaining("not one of LMDB"),
+      message: expect.stringContaining("not an LMDB file"),
     });
     expect(readFileSync(join(folder, "locks.mdb"), "utf8")).toBe("x".repeat(20_000));
   });
@@ -199,7 +199,7 @@ describe("file: first use", () => {
     await withFile(file, (root) => root.putSync(Buffer.from("theirs"), Buffer.from("data")));
     expect(await firstError(folder)).toMatchObject({
       code: "STORE_FAILURE",
-      message: expect.stringContaining("something else"),
+      message: expect.stringContaining("content of another program"),
     });
     expect(await withFile(file, (root) => [...root.getKeys()].map(String))).toEqual(["theirs"]);
   });
@@ -285,7 +285,7 @@ describe("file: first use", () => {
     writeFileSync(join(folder, "locks.mdb"), Buffer.alloc(8_192));
     expect(await firstError(folder)).toMatchObject({
       code: "STORE_FAILURE",
-      message: expect.stringContaining("is not one of LMDB"),
+      message: expect.stringContaining("is not an LMDB file"),
     });
   });
 

@@ -121,7 +121,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
         database.collection("holdfast").createIndex({ made: 1 }, options),
       );
       expect(message).toContain(`.holdfast" ${fault}`);
-      expect(message).toContain("choose another collection");
+      expect(message).toContain("Choose another collection");
     });
 
     test.for([
