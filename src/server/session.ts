@@ -84,8 +84,7 @@ export class ServerSession {
     this.#response = response;
     this.#context = context;
     this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
-    const noHello = () =>
-      this.#drop("no-hello", Code.FailedPrecondition, "The client sent no hello in time.");
+    const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "The client sent no hello.");
     this.#helloTimer = setTimeout(noHello, context.limits.silenceMs).unref();
     stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
     stream.on("end", () => this.#guard(() => this.#finishIfDone()));
