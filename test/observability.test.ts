@@ -17,7 +17,7 @@ test("explains every kind of event", () => {
   try {
     observe({ "no such kind": () => {} } as never);
   } catch (error) {
-    kinds = /There is: (.*)\.$/.exec((error as Error).message)?.[1]?.split(", ") ?? [];
+    kinds = /Its events are (.*)\.$/.exec((error as Error).message)?.[1]?.split(", ") ?? [];
   }
   expect(undocumented(kinds)).toEqual([]);
 });

@@ -60,7 +60,10 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
     packages: ["@connectrpc/connect", "@connectrpc/connect-node", "pino", "prom-client"],
   },
   // The command puts the server and the client together. What serving takes is imported when it is asked for.
-  "src/cli": { folders: ["src/core", "src/open", "src/server"], packages: ["commander", "pino", "yaml"] },
+  "src/cli": {
+    folders: ["src/core", "src/open", platform, "src/server"],
+    packages: ["commander", "pino", "yaml"],
+  },
   // Its thread opens a store of its own, by a URL.
   "src/thread": { folders: ["src/core", "src/open"], packages: [] },
   "src/testing": { folders: ["src/core", "src/stores/*"], packages: [] },

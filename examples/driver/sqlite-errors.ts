@@ -8,18 +8,20 @@ type Meaning = readonly [code: ErrorCode, what: string];
 const unavailable = (what: string): Meaning => ["STORE_UNAVAILABLE", what];
 const failure = (what: string): Meaning => ["STORE_FAILURE", what];
 
-const busy = unavailable("Others use the file. It is tried again.");
-const unknown = unavailable("Why, and whether anything was changed, is unknown. It is tried again.");
+const busy = unavailable("Other connections use the file. The store tries again.");
+const unknown = unavailable("The request failed, and its result is unknown. The store tries again.");
 const rights: Meaning = [
   "UNAUTHORIZED",
   "This connection may only read. Open it for writing, as a user who may write to the file and its folder.",
 ];
-const damaged = failure("The file is damaged. Stop all who use it, then restore it or put it aside.");
+const damaged = failure(
+  "The file is damaged. Stop all programs that use it, then restore it or move it away.",
+);
 const noDatabase = failure("The file is not one of SQLite. Choose another one.");
 const noTable = failure(
-  "The table locks is missing, or is another one. Give locks a file of their own and a connection that may write, and create the store anew: it makes the table.",
+  "The table locks is missing, or has other columns. Give locks a file of their own and a connection that may write. A new store then makes the table.",
 );
-const other = failure("The cause has the words of SQLite.");
+const other = failure("The cause has the text of SQLite.");
 
 /** By SQLite's result codes: their numbers and their names. All others are failures, which trying again does not mend. */
 const meanings: readonly (readonly [number, string, Meaning])[] = [
@@ -31,7 +33,7 @@ const meanings: readonly (readonly [number, string, Meaning])[] = [
   [9, "SQLITE_INTERRUPT", unavailable("The application has interrupted it.")],
   [10, "SQLITE_IOERR", unavailable("The disk failed. Look at the log of the system.")],
   [11, "SQLITE_CORRUPT", damaged],
-  [13, "SQLITE_FULL", unavailable("The disk is full. Make room, and it goes on by itself.")],
+  [13, "SQLITE_FULL", unavailable("The disk is full. Free some space; the store then continues by itself.")],
   [14, "SQLITE_CANTOPEN", unavailable("The file or its journal cannot be opened.")],
   [15, "SQLITE_PROTOCOL", busy],
   [23, "SQLITE_AUTH", rights],

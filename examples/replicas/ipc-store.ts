@@ -214,5 +214,5 @@ function unavailable(cause?: unknown): StoreUnavailableError {
 }
 
 function closed(): HoldfastError {
-  return new HoldfastError("CLOSED", "The ipc store is closed. Create another one.");
+  return new HoldfastError("CLOSED", "The ipc store is closed. Create another store.");
 }

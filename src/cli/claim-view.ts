@@ -75,17 +75,18 @@ export function modeText({ mode, weight, limit }: ClaimView): string {
   return mode === "permits" ? `${weight}/${limit}` : mode;
 }
 
-export const keyHeadings = ["KEY", "HELD BY", "MODE", "EXPIRES IN", "FENCE", "WAITING", "INFO"];
+export const keyHeadings = ["KEY", "HELD BY", "ID", "MODE", "EXPIRES IN", "FENCE", "WAITING", "INFO"];
 
-/** A key as one row, with its first holder; of more there is a number. */
+/** A key as one row, with its first holder and the number of the others. */
 export function keyRow(view: KeyView): string[] {
   const [first] = view.held;
   const waiting = `${view.waitingCount}`;
-  if (first === undefined) return [view.key, "-", "-", "-", view.fence, waiting, ""];
+  if (first === undefined) return [view.key, "-", "-", "-", "-", view.fence, waiting, ""];
   const others = view.heldCount > 1 ? ` +${view.heldCount - 1}` : "";
   return [
     view.key,
     `${first.owner}${others}`,
+    first.id,
     modeText(first),
     roughDuration(first.expiresInMs),
     first.fence ?? "-",

@@ -11,7 +11,7 @@ const units = [
 
 const unitMs: Readonly<Record<string, number>> = Object.fromEntries(units);
 
-/** Milliseconds. A number without a unit is refused, since it is anybody's guess; 0 needs none. */
+/** Milliseconds. A number without a unit is refused, because its unit is unknown; 0 needs none. */
 export function parseDuration(name: string, text: string): number {
   if (text === "0") return 0;
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|d|h|m|s)/g)];
@@ -23,7 +23,7 @@ export function parseDuration(name: string, text: string): number {
   }
   const ms = parts.reduce((sum, [, number, unit = ""]) => sum + Number(number) * (unitMs[unit] ?? 0), 0);
   if (!Number.isInteger(ms))
-    throw invalid(`${name} must be whole milliseconds, not ${JSON.stringify(text)}.`);
+    throw invalid(`${name} must be a whole number of milliseconds, not ${JSON.stringify(text)}.`);
   return ms;
 }
 

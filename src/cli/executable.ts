@@ -16,7 +16,8 @@ export function shellFor(env: NodeJS.ProcessEnv): readonly [program: string, ...
   const names = dropped.map((name) => JSON.stringify(name)).join(", ");
   throw new CliError(
     exitCodes.notExecutable,
-    `/bin/sh drops variables of the environment with such names: ${names}. Install bash, or unset them.`,
+    `/bin/sh drops environment variables with these names: ${names}.`,
+    "Install bash, or unset the variables.",
   );
 }
 
@@ -25,9 +26,17 @@ export function checkExecutable(command: string): void {
   const found = lookFor(command);
   if (found.includes("executable")) return;
   if (command !== "" && found.includes("plain")) {
-    throw new CliError(exitCodes.notExecutable, `the command ${JSON.stringify(command)} cannot be executed.`);
+    throw new CliError(
+      exitCodes.notExecutable,
+      `the command ${JSON.stringify(command)} is not executable.`,
+      "Make it executable with chmod +x, or name its interpreter.",
+    );
   }
-  throw new CliError(exitCodes.notFound, `the command ${JSON.stringify(command)} was not found.`);
+  throw new CliError(
+    exitCodes.notFound,
+    `the command ${JSON.stringify(command)} was not found.`,
+    "Check its name and PATH.",
+  );
 }
 
 function lookFor(command: string): readonly ReturnType<typeof look>[] {

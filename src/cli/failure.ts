@@ -1,5 +1,6 @@
 /** What the command says when it fails, and what it ends with. */
 import { HoldfastError } from "../core/index.ts";
+import { writeDuration } from "./duration.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 
 /** A failure that the command itself found, with the exit code that it means. */
@@ -26,14 +27,31 @@ export interface Failure {
   readonly lines: readonly string[];
 }
 
-/** Never a stack trace, unless it is a mistake of ours: then that is what helps to mend it. */
+/** What the options of the library are called on the command line. */
+const flags: Readonly<Record<string, string>> = {
+  ttlMs: "--ttl",
+  waitMs: "--wait",
+  maxHoldMs: "--max-hold",
+  requestTimeoutMs: "--timeout",
+};
+
+/** The library's message with flags in place of its options: `(requestTimeoutMs 5000)` is `(--timeout 5s)`. */
+export function inFlags(message: string): string {
+  return message.replace(/\b([a-zA-Z]+Ms)\b(?: (\d+)\b)?/g, (text, name: string, ms?: string) => {
+    const flag = flags[name];
+    if (flag === undefined) return text;
+    return ms === undefined ? flag : `${flag} ${writeDuration(Number(ms))}`;
+  });
+}
+
+/** A stack trace is shown for a defect of Holdfast only. */
 export function describeFailure(error: unknown): Failure {
   if (error instanceof CliError) {
     const hint = error.hint === undefined ? [] : [`  ${error.hint}`];
     return { exitCode: error.exitCode, lines: [`holdfast: ${error.message}`, ...hint] };
   }
   if (error instanceof HoldfastError) {
-    const lines = [`holdfast: ${error.code}: ${error.message}`];
+    const lines = [`holdfast: ${error.code}: ${inFlags(error.message)}`];
     for (const cause of causesOf(error)) {
       if (!lines.some((line) => line.includes(cause))) lines.push(`  ${cause}`);
     }
@@ -44,7 +62,7 @@ export function describeFailure(error: unknown): Failure {
   const stack = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return {
     exitCode: exitCodes.failure,
-    lines: [`holdfast: this should not have happened, and is a defect of Holdfast: ${stack}`],
+    lines: [`holdfast: unexpected error, a defect of Holdfast. Please report it with this trace: ${stack}`],
   };
 }
 

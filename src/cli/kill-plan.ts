@@ -39,15 +39,16 @@ export interface KillPlanOptions {
 /** Resolves what was left out, and refuses a ttl that is too short for the rest. */
 export function planKill({ ttlMs, killAfterMs, marginMs }: KillPlanOptions): KillPlan {
   const margin = marginMs ?? Math.min(1_000, Math.max(250, Math.floor(ttlMs / 20)));
-  if (margin < 1) throw usageError("--margin must be 1ms or more: killing a process takes its time.");
+  if (margin < 1)
+    throw usageError("--margin must be 1ms or more, not 0, because killing a process takes time.");
   const half = Math.floor(ttlMs / 2);
   const killAfter =
     killAfterMs ?? Math.max(0, Math.min(LONGEST_KILL_AFTER_MS, Math.floor(ttlMs / 3), half - margin));
   if (killAfter + margin > half) {
     const least = writeDuration(2 * (killAfter + margin));
     throw usageError(
-      `--ttl ${writeDuration(ttlMs)} is too short to stop the command in time: --kill-after ${writeDuration(killAfter)} and ` +
-        `--margin ${writeDuration(margin)} must fit into half of it.`,
+      `--ttl ${writeDuration(ttlMs)} is too short to stop the command in time. --kill-after ${writeDuration(killAfter)} and ` +
+        `--margin ${writeDuration(margin)} together must be at most half of it.`,
       `Use --ttl ${least} or more${killAfterMs === undefined ? "" : ", or a shorter --kill-after"}.`,
     );
   }

@@ -12,8 +12,10 @@ try {
   await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {
-    // It has said what is wrong already. Help and the version that were asked for are no failure.
+    // It has printed an error already, or help. Help and the version are no failure if they were asked for.
     process.exitCode = error.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
+    if (error.code === "commander.help" && error.exitCode !== 0)
+      output.note("\nholdfast: a command is missing or unknown. Write one of the commands above.");
   } else {
     const { exitCode, lines } = describeFailure(error);
     for (const line of lines) output.note(line);

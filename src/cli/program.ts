@@ -29,12 +29,12 @@ const entries: readonly Entry[] = [
   },
   {
     name: "inspect",
-    summary: "show who holds a key and who waits for it",
+    summary: "show the holders and the waiters of a key",
     load: async () => (await import("./commands/inspect.ts")).configureInspect,
   },
   {
     name: "release",
-    summary: "end somebody's claim by force",
+    summary: "end a claim by force",
     load: async () => (await import("./commands/release.ts")).configureRelease,
   },
   {
@@ -67,7 +67,9 @@ export async function buildProgram(output: Output, args?: readonly string[]): Pr
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help of a command")
     .showSuggestionAfterError()
-    .showHelpAfterError("Run holdfast help, or holdfast <command> --help, for more.")
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error:/, "holdfast:").replace("\n(Did", " (Did")),
+    })
     .exitOverride()
     .addHelpText(
       "after",
@@ -77,14 +79,22 @@ Examples:
   holdfast run nightly-report -- ./report.sh
   holdfast ls
 
-Where the locks are: --store URL or HOLDFAST_STORE for a store, --server HOST or HOLDFAST_SERVER for a server;
-without any of them, the server at 127.0.0.1:7420.`,
+Where the locks are: --store URL or HOLDFAST_STORE names a store, --server HOST or HOLDFAST_SERVER names a server.
+The default is the server at 127.0.0.1:7420.`,
     );
   const wanted = args === undefined || args.includes("completion") ? undefined : args;
   for (const { name, summary, load } of entries) {
     const command = program.command(name).summary(summary);
     // Until it is loaded it has nothing but its place in the list.
     if (wanted === undefined || wanted.includes(name)) (await load())(command, output, () => treeOf(program));
+    adviseAfterErrors(command, `holdfast ${name}`);
   }
-  return program;
+  const names = entries.map(({ name }) => name).join(", ");
+  return program.showHelpAfterError(`  The commands are ${names}. Run holdfast help for more.`);
+}
+
+/** What is printed after an error in the words of a command. */
+function adviseAfterErrors(command: Command, path: string): void {
+  command.showHelpAfterError(`  Write: ${path} ${command.usage()}\n  Run ${path} --help for more.`);
+  for (const child of command.commands) adviseAfterErrors(child, `${path} ${child.name()}`);
 }

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Lease } from "../core/index.ts";
 import { shellFor } from "./executable.ts";
 import { exitCodes } from "./exit-codes.ts";
-import { CliError } from "./failure.ts";
+import { CliError, inFlags } from "./failure.ts";
 import type { KillPlan } from "./kill-plan.ts";
 import { startWatchdog, type Watchdog } from "./watchdog.ts";
 
@@ -127,7 +127,7 @@ class Supervision {
       this.#stopping = true;
       this.#killAtMs = nowMs + leftMs - marginMs;
       this.#options.note(
-        `holdfast: the lease on "${this.#lease.key}" is about to end; stopping the command.`,
+        `holdfast: the lease on "${this.#lease.key}" is about to end. Stopping the command.`,
       );
       this.#signal("SIGTERM");
       // A command that is stopped gets to see it only when it goes on.
@@ -140,7 +140,7 @@ class Supervision {
   #kill(): void {
     if (!this.#lease.held && !this.#stopping) {
       const { reason } = this.#lease.signal;
-      const why = reason instanceof Error ? reason.message : "it is lost";
+      const why = reason instanceof Error ? inFlags(reason.message) : "The lease is lost.";
       this.#options.note(`holdfast: LEASE_LOST: ${why} The command was killed.`);
     }
     this.#stopping = true;
@@ -215,5 +215,9 @@ class Supervision {
 }
 
 function cannotStart(error: NodeJS.ErrnoException): CliError {
-  return new CliError(exitCodes.notExecutable, `no command can be started here: ${error.message}.`);
+  return new CliError(
+    exitCodes.notExecutable,
+    `the system cannot start the command: ${error.message}.`,
+    "Check the limits on processes and memory.",
+  );
 }

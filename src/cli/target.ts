@@ -1,7 +1,7 @@
 /** Which store a command works on: straight, or through a server. */
 import { readFileSync } from "node:fs";
 import { type Command, Option } from "commander";
-import { createLocks, HoldfastError, type Locks, type Store } from "../core/index.ts";
+import { createLocks, HoldfastError, invalid, type Locks, type Store } from "../core/index.ts";
 import { type OpenStoreOptions, openStore } from "../open/index.ts";
 import { parseDuration } from "./duration.ts";
 import { exitCodes } from "./exit-codes.ts";
@@ -21,7 +21,7 @@ export interface TargetOptions {
 
 export const DEFAULT_SERVER = "holdfast://127.0.0.1:7420";
 
-/** Adds those options. Each has a variable in the environment, but for the token of which the flag is the worse way. */
+/** Adds those options. Each has an environment variable. The help of --token names its own: a flag can be read by all users. */
 export function addTargetOptions(command: Command): Command {
   return command
     .addOption(new Option("--store <url>", "the store, such as redis://localhost:6379").env("HOLDFAST_STORE"))
@@ -33,19 +33,17 @@ export function addTargetOptions(command: Command): Command {
     .addOption(
       new Option(
         "--token <token>",
-        "the token for the server; HOLDFAST_TOKEN keeps it out of the list of processes",
+        "the token for the server; prefer HOLDFAST_TOKEN, because flags appear in the process list",
       ),
     )
     .addOption(new Option("--token-file <path>", "a file with the token").env("HOLDFAST_TOKEN_FILE"))
     .addOption(
       new Option("--tls-ca <path>", "certificates to trust, for holdfasts: (PEM)").env("HOLDFAST_TLS_CA"),
     )
+    .addOption(new Option("--client-cert <path>", "the client certificate (PEM)").env("HOLDFAST_CLIENT_CERT"))
     .addOption(
-      new Option("--client-cert <path>", "a certificate to show to the server (PEM)").env(
-        "HOLDFAST_CLIENT_CERT",
-      ),
+      new Option("--client-key <path>", "the private key of --client-cert (PEM)").env("HOLDFAST_CLIENT_KEY"),
     )
-    .addOption(new Option("--client-key <path>", "its private key (PEM)").env("HOLDFAST_CLIENT_KEY"))
     .addOption(
       new Option("--timeout <duration>", "how long the store may take to answer")
         .env("HOLDFAST_TIMEOUT")
@@ -55,8 +53,10 @@ export function addTargetOptions(command: Command): Command {
 
 export interface Target {
   readonly url: string;
-  /** Whether somebody named it. Otherwise it is the default server, which may well not be there. */
-  readonly named: boolean;
+  /** The flag or variable with the URL; absent for the default server, which may not be running. */
+  readonly origin: string | undefined;
+  /** The flag or variable with the token. */
+  readonly tokenOrigin: string;
   readonly options: OpenStoreOptions;
   readonly timeoutMs: number;
 }
@@ -66,17 +66,25 @@ export function resolveTarget(command: Command): Target {
   const options = command.opts<TargetOptions>();
   const timeoutMs = parseDuration("--timeout", options.timeout);
   if (timeoutMs < 10) throw usageError(`--timeout must be 10ms or more, not ${options.timeout}.`);
-  const url = urlOf(command, options);
+  const { url, origin } = urlOf(command, options);
   return {
-    url: url ?? DEFAULT_SERVER,
-    named: url !== undefined,
-    options: connectionOptions(options, url ?? DEFAULT_SERVER),
+    url,
+    origin,
+    tokenOrigin: tokenOriginOf(command, options),
+    options: connectionOptions(options, url),
     timeoutMs,
   };
 }
 
-function urlOf(command: Command, options: TargetOptions): string | undefined {
-  // A variable that is empty says nothing.
+/** The flag or the variable that gave a value. */
+function originOf(command: Command, name: "store" | "server" | "tokenFile"): string {
+  const words = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  const isVariable = command.getOptionValueSource(name) === "env";
+  return isVariable ? `HOLDFAST_${words.replace("-", "_").toUpperCase()}` : `--${words}`;
+}
+
+function urlOf(command: Command, options: TargetOptions): Pick<Target, "url" | "origin"> {
+  // An empty variable counts as unset.
   const store = options.store || undefined;
   const server = options.server || undefined;
   const bothFrom = (source: string) =>
@@ -84,51 +92,56 @@ function urlOf(command: Command, options: TargetOptions): string | undefined {
     server !== undefined &&
     command.getOptionValueSource("store") === source &&
     command.getOptionValueSource("server") === source;
-  if (bothFrom("cli")) throw usageError("--store and --server exclude each other: pass one of them.");
+  if (bothFrom("cli")) throw usageError("--store and --server exclude each other. Pass one of them.");
   if (bothFrom("env")) {
     throw usageError(
-      "HOLDFAST_STORE and HOLDFAST_SERVER exclude each other: set one of them, or pass a flag.",
+      "HOLDFAST_STORE and HOLDFAST_SERVER exclude each other. Set one of them, or pass a flag.",
     );
   }
   const storeWins = store !== undefined && command.getOptionValueSource("server") !== "cli";
   if (storeWins) {
+    const origin = originOf(command, "store");
     if (/^memory:/i.test(store)) {
       throw usageError(
-        "memory: is the memory of this very command, so a lock there keeps nobody out.",
-        "Start a server with `holdfast serve --memory`, and leave --store away.",
+        `${origin} memory: is the memory of this process alone, so a lock there excludes no other process.`,
+        "Start a server with `holdfast serve --memory`, and omit --store.",
       );
     }
-    return store;
+    return { url: store, origin };
   }
-  return server === undefined ? undefined : serverUrl(server);
+  if (server === undefined) return { url: DEFAULT_SERVER, origin: undefined };
+  const origin = originOf(command, "server");
+  return { url: serverUrl(server, origin), origin };
 }
 
 /** A server may be named as a host, by the URL that it logs, or as a store. */
-function serverUrl(text: string): string {
+function serverUrl(text: string, origin: string): string {
   if (/^holdfasts?:\/\//i.test(text)) return text;
   if (/^https?:\/\//i.test(text)) return text.replace(/^http/i, "holdfast");
   if (/^[a-z+]+:\/\//i.test(text)) {
     throw usageError(
-      "--server must be a host such as locks:7420, or an http, https, holdfast or holdfasts URL.",
+      `${origin} must be a host such as locks:7420, or an http, https, holdfast or holdfasts URL.`,
+      "Name a store with --store instead.",
     );
   }
   return `holdfast://${text}`;
 }
 
 function connectionOptions(options: TargetOptions, url: string): OpenStoreOptions {
-  // Here, too, a variable that is empty says nothing.
+  // An empty variable counts as unset here, too.
   const tlsCa = options.tlsCa || undefined;
   const clientCert = options.clientCert || undefined;
   const clientKey = options.clientKey || undefined;
   if (!/^holdfasts?:/i.test(url)) return {};
   if ((clientCert === undefined) !== (clientKey === undefined)) {
-    throw usageError("--client-cert and --client-key belong together: pass both.");
+    throw usageError("--client-cert and --client-key belong together. Pass both.");
   }
   const token = tokenOf(options);
   const encrypted = /^holdfasts:/i.test(url);
   if (!encrypted && (tlsCa ?? clientCert) !== undefined) {
     throw usageError(
-      `Certificates are of no use with ${url}, which is not encrypted. Write holdfasts:// instead.`,
+      `--tls-ca, --client-cert and --client-key need an encrypted connection, and ${url} has none.`,
+      "Write holdfasts:// or https:// in the URL.",
     );
   }
   return {
@@ -150,16 +163,39 @@ function tokenOf({ token, tokenFile }: TargetOptions): string | undefined {
   return HOLDFAST_TOKEN === undefined || HOLDFAST_TOKEN === "" ? undefined : HOLDFAST_TOKEN;
 }
 
+function tokenOriginOf(command: Command, { token, tokenFile }: TargetOptions): string {
+  if (token !== undefined) return "--token";
+  return tokenFile ? originOf(command, "tokenFile") : "HOLDFAST_TOKEN";
+}
+
 export function readNamed(name: string, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    throw usageError(`${name} names a file that cannot be read: ${(error as Error).message}.`);
+    throw usageError(
+      `cannot read the file of ${name}: ${(error as Error).message}.`,
+      "Check the path and its permissions.",
+    );
   }
 }
 
-export function openTarget({ url, options }: Target): Promise<Store> {
-  return openStore(url, options);
+export function openTarget({ url, origin = "url", tokenOrigin, options }: Target): Promise<Store> {
+  return openNamed(url, origin, options, tokenOrigin);
+}
+
+/** Opens a store. Errors name the flags that gave the URL and the token, in place of the arguments of `openStore`. */
+export async function openNamed(
+  url: string,
+  origin: string,
+  options: OpenStoreOptions = {},
+  tokenOrigin = "token",
+): Promise<Store> {
+  try {
+    return await openStore(url, options);
+  } catch (error) {
+    if (!(error instanceof HoldfastError) || error.code !== "INVALID_ARGUMENT") throw error;
+    throw invalid(error.message.replace(/^url\b/, origin).replace(/^token\b/, tokenOrigin));
+  }
 }
 
 /** Runs the body with a client of the target, and closes it whatever the body does. The signal cuts opening it short. */
@@ -197,20 +233,20 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
   });
 }
 
-/** Nobody named a store, and the default server is not there: what helps is to be told what there is to name. */
+/** If no store was named and the default server is not running, the error lists the ways to name one. */
 function explained(error: unknown, target: Target): unknown {
   const advice = adviceFor(target);
   if (advice === undefined || !(error instanceof HoldfastError) || error.code !== "STORE_UNAVAILABLE")
     return error;
-  const message = `STORE_UNAVAILABLE: no store was named, and there is no server at ${target.url}.`;
+  const message = `STORE_UNAVAILABLE: no store was named, and no server answers at ${target.url}.`;
   return new CliError(exitCodes.unavailable, message, advice);
 }
 
-/** What to do when it cannot be reached, where nobody has named it. */
-export function adviceFor({ named }: Target): string | undefined {
-  if (named) return undefined;
+/** What to do when the default server cannot be reached. */
+export function adviceFor({ origin }: Target): string | undefined {
+  if (origin !== undefined) return undefined;
   return (
-    "Start one with `holdfast serve`, or name a store: --store redis://host:6379, --server host:7420, " +
-    "HOLDFAST_STORE or HOLDFAST_SERVER."
+    "Start one with `holdfast serve`, or name a store with --store redis://host:6379 or HOLDFAST_STORE, " +
+    "or a server with --server host:7420 or HOLDFAST_SERVER."
   );
 }

@@ -3,22 +3,28 @@ import { HoldfastError, StoreUnavailableError } from "./errors.ts";
 import type { RefusalReason } from "./store.ts";
 
 export function closedError(key?: string): HoldfastError {
-  return new HoldfastError("CLOSED", "This Holdfast client is closed. Create another one with createLocks.", {
-    key,
-  });
+  return new HoldfastError(
+    "CLOSED",
+    "This Holdfast client is closed. Create another client with createLocks.",
+    {
+      key,
+    },
+  );
 }
 
 /** `remedy` says what to do about it. */
 export function deadlockError(key: string, remedy: string): HoldfastError {
   return new HoldfastError(
     "DEADLOCK",
-    `"${key}" is held by a body that this call comes from, so the call would wait for itself. ${remedy}`,
+    `A body around this call already holds "${key}", so the call would wait for itself. ${remedy}`,
     { key },
   );
 }
 
 export function notHeldError(key: string): HoldfastError {
-  return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire it again.`, { key });
+  return new HoldfastError("NOT_HELD", `The lease on "${key}" was released. Acquire the lock again.`, {
+    key,
+  });
 }
 
 /**
@@ -31,7 +37,7 @@ export function unavailableError(store: string, key: string, bound: string, caus
       ? `The ${store} store could not serve "${key}" (${bound}). ${asSentence(cause.message)}`
       : `The ${store} store did not answer for "${key}" (${bound}).`;
   return new StoreUnavailableError(
-    `${told} Nothing is known about who holds it; what this claim may have left there ends with its ttl.`,
+    `${told} The holder is unknown. A claim that this call left in the store ends with its ttl.`,
     { key, cause },
   );
 }
@@ -42,19 +48,26 @@ function asSentence(text: string): string {
 }
 
 export function tooLateError(key: string): HoldfastError {
-  return new StoreUnavailableError(`The store's answer for "${key}" came when its time was already up.`, {
-    key,
-  });
+  return new StoreUnavailableError(
+    `The store answered for "${key}" only after the ttl of the claim had passed.`,
+    {
+      key,
+    },
+  );
 }
 
 export function unsoundError(key: string): HoldfastError {
-  return new HoldfastError("STORE_FAILURE", `The store's answer for "${key}" is not one.`, { key });
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `The store gave an invalid answer for "${key}". Check that the store keeps the contract in docs/stores/writing-a-store.md.`,
+    { key },
+  );
 }
 
 export function takenOverError(key: string, id: string): HoldfastError {
   return new HoldfastError(
     "INVALID_ARGUMENT",
-    `Another call with the id "${id}" has taken over the claim on "${key}". One id stands for one attempt.`,
+    `Another call with the id "${id}" has taken over the claim on "${key}". Use each id for one attempt.`,
     { key },
   );
 }
@@ -63,7 +76,7 @@ export function idInUseError(key: string, id: string): HoldfastError {
   return new HoldfastError(
     "INVALID_ARGUMENT",
     `id "${id}" is in use by an open claim of this client on "${key}". ` +
-      "Release that one first, or ask with another id.",
+      "Release that claim first, or use another id.",
     { key },
   );
 }
@@ -72,21 +85,21 @@ export function refusalError(reason: RefusalReason, key: string, id: string): Ho
   if (reason === "queue-full") {
     return new HoldfastError(
       "QUEUE_FULL",
-      `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise the bound.`,
+      `"${key}" has as many waiters as its store allows (maxWaiters). Try again later, or raise maxWaiters.`,
       { key },
     );
   }
   return new HoldfastError(
     "INVALID_ARGUMENT",
     `id "${id}" names a claim on "${key}" with another weight, limit or priority. ` +
-      "Repeat a request as it was, or ask with a new id.",
+      "Repeat the request unchanged, or use a new id.",
     { key },
   );
 }
 
 export function unreleasedText(key: string): string {
   return (
-    `A lease on "${key}" was dropped without being released. ` +
+    `A lease on "${key}" was garbage-collected without being released. ` +
     "It is no longer renewed and ends with its ttl. Use run, tryRun or `await using`, or call release."
   );
 }

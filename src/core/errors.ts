@@ -68,13 +68,11 @@ export class AcquireTimeoutError extends HoldfastError {
   override readonly name = "AcquireTimeoutError";
 
   constructor(key: string, waitMs: number) {
-    super(
-      "ACQUIRE_TIMEOUT",
-      `"${key}" did not come free within ${waitMs} ms. Wait longer, or use tryAcquire.`,
-      {
-        key,
-      },
-    );
+    const told =
+      waitMs === 0
+        ? `"${key}" is held, or other claims wait for it, and waitMs is 0.`
+        : `"${key}" did not become free within ${waitMs} ms.`;
+    super("ACQUIRE_TIMEOUT", `${told} Set a longer waitMs; locks.inspect shows the holder.`, { key });
   }
 }
 

@@ -240,7 +240,7 @@ export function anybodyListens(): boolean {
 export function observe(handlers: EventHandlers): Unsubscribe {
   const unknown = Object.keys(handlers).filter((kind) => !(kind in channels));
   if (unknown.length > 0) {
-    throw invalid(`observe knows no event "${unknown.join('", "')}". There is: ${kinds.join(", ")}.`);
+    throw invalid(`observe has no event "${unknown.join('", "')}". Its events are ${kinds.join(", ")}.`);
   }
   const subscriptions = kinds.flatMap((kind) => {
     const handler = handlers[kind] as ((event: unknown) => void) | undefined;

@@ -229,7 +229,7 @@ export class Heartbeat {
     try {
       await claim.shutDown();
     } catch (cause) {
-      const message = `"${key}" could not be released on close; its ttl ends the lease.`;
+      const message = `"${key}" could not be released on close. The lease ends with its ttl.`;
       this.report.warn({ code: "RELEASE_FAILED", message, key, cause });
     }
   }

@@ -216,7 +216,7 @@ export class Lease implements AsyncDisposable {
     } catch (error) {
       this.#claim.warn(
         "RELEASE_FAILED",
-        `"${this.key}" could not be released; its ttl ends the lease.`,
+        `"${this.key}" could not be released. The lease ends with its ttl.`,
         error,
       );
     }
@@ -234,8 +234,12 @@ export class Lease implements AsyncDisposable {
       throw error;
     }
     if (await this.#claim.release()) return true;
-    throw new HoldfastError("NOT_HELD", `The lease on "${this.key}" was gone when it was to be released.`, {
-      key: this.key,
-    });
+    throw new HoldfastError(
+      "NOT_HELD",
+      `The lease on "${this.key}" had already ended when release was called.`,
+      {
+        key: this.key,
+      },
+    );
   }
 }

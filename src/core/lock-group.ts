@@ -44,7 +44,7 @@ export class LeaseGroup implements AsyncDisposable {
   /** The lease on one of the keys. Throws `INVALID_ARGUMENT` for a key that is not in the group. */
   lease(key: string): Lease {
     const lease = this.leases.find((candidate) => candidate.key === key);
-    if (lease === undefined) throw invalid(`"${key}" is not one of this group's keys.`, key);
+    if (lease === undefined) throw invalid(`"${key}" is not a key of this group.`, key);
     return lease;
   }
 
@@ -75,12 +75,16 @@ export class LeaseGroup implements AsyncDisposable {
  */
 export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Semaphore)[]): LockGroup {
   const sorted = locks.map(asKeyLock).sort((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key)));
-  if (sorted.length === 0) throw invalid("all needs at least one lock.");
+  if (sorted.length === 0) throw invalid("all needs at least one lock in its list.");
   for (const [index, lock] of sorted.entries()) {
     if (sorted[index + 1]?.key === lock.key) {
-      throw new HoldfastError("DEADLOCK", `"${lock.key}" is in the group twice and would wait for itself.`, {
-        key: lock.key,
-      });
+      throw new HoldfastError(
+        "DEADLOCK",
+        `"${lock.key}" is in the group twice and would wait for itself. Name each key once.`,
+        {
+          key: lock.key,
+        },
+      );
     }
   }
 
@@ -165,9 +169,13 @@ function whole(leases: readonly Lease[]): LeaseGroup {
 
 function asKeyLock(lock: Lock | Semaphore): KeyLock {
   if (!(lock instanceof KeyLock)) {
-    throw invalid("all takes locks made by mutex, rwLock (its read or write side) or semaphore.");
+    throw invalid("all accepts only locks of mutex, semaphore and rwLock (its read or write side).");
   }
   // It would wait for its key out of order, while the later ones are held: for somebody who waits for one of those.
-  if (lock.reacquires) throw invalid(`all cannot take "${lock.key}" with reacquire.`, lock.key);
+  if (lock.reacquires)
+    throw invalid(
+      `all does not accept "${lock.key}", because its lock has reacquire: true. Pass a lock without it.`,
+      lock.key,
+    );
   return lock;
 }

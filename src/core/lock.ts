@@ -152,7 +152,11 @@ export class KeyLock implements Lock, Semaphore {
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
       this.#heartbeat.stats.skipped++;
-      claim.warn("SKIPPED_UNAVAILABLE", `"${this.key}" was not acquired: the store is unavailable.`, error);
+      claim.warn(
+        "SKIPPED_UNAVAILABLE",
+        `"${this.key}" was not acquired, because the store is unavailable.`,
+        error,
+      );
       return "unavailable";
     }
   }
@@ -196,7 +200,7 @@ export async function lookAtKey(heartbeat: Heartbeat, key: string, maxClaims: nu
   const { keys } = await heartbeat.answer(() => heartbeat.store.look({ key, maxClaims }), key);
   const [status] = keys;
   if (status === undefined)
-    throw new HoldfastError("STORE_FAILURE", `The store said nothing about "${key}".`);
+    throw new HoldfastError("STORE_FAILURE", `The store gave no answer for "${key}".`);
   return status;
 }
 

@@ -118,7 +118,7 @@ export function createLocks(store: Store, options: LocksOptions = {}): Locks {
     if (typeof body !== "function") throw invalid("body must be a function.");
     if (scheduled.has(name)) {
       throw invalid(
-        `This client has a schedule "${name}" already. Stop that one first, or choose another name.`,
+        `This client already has a schedule "${name}". Stop that schedule first, or choose another name.`,
       );
     }
     const forget = () => scheduled.delete(name);
@@ -215,7 +215,7 @@ function checkShownClaims(maxClaims = DEFAULT_SHOWN_CLAIMS): number {
 function cannotCount(store: Store, key: string): HoldfastError {
   return new HoldfastError(
     "UNSUPPORTED",
-    `The ${store.name} store cannot keep a semaphore's limit, so "${key}" cannot be one there. ` +
+    `The ${store.name} store does not count permits, so "${key}" cannot be a semaphore there. ` +
       "A majority of servers bounds one holder but not several: use a mutex, a reader-writer lock or another store.",
     { key },
   );

@@ -85,7 +85,7 @@ export class Nesting {
     return deadlockError(
       key,
       reentrant
-        ? "What the body holds does not cover the call: take the write side, or all permits, in the outermost body, with reentrant: true."
+        ? "The body's lease does not cover the call. Take the write side, or all permits, in the outermost body, with reentrant: true."
         : "Pass the lease on instead, or give the lock of each body the option reentrant: true.",
     );
   }

@@ -308,7 +308,7 @@ function checkValues(options: AcquireOptions): void {
 
 function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {
   if (thread === undefined || typeof thread?.start === "function") return thread;
-  throw invalid("thread must be what heartbeatThread of holdfast/thread returns.");
+  throw invalid("thread must be the result of heartbeatThread, from holdfast/thread.");
 }
 
 function checkRenewEvery(renewEveryMs: number, ttlMs: number, renew: boolean): number {

@@ -49,7 +49,7 @@ export class ProcessWarnings {
       recent.untold = 0;
       emitWarning(
         code,
-        `${untold} more of these warnings in ${SUMMARY_EVERY_MS / 1_000} s. Set onWarning to get each.`,
+        `${untold} more of these warnings in ${SUMMARY_EVERY_MS / 1_000} s. Set onWarning to receive each of them.`,
       );
       this.#summarizeLater(code, recent);
     });

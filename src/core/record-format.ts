@@ -222,8 +222,8 @@ function readFence(fields: Fields, name: string, key: string): bigint {
 function unreadable(key: string, why: string, cause?: unknown): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `The record of "${key}" cannot be read: ${why}. It was left as it is; ` +
-      "upgrade Holdfast if a newer release wrote it, or remove the record once nobody holds it.",
+    `The record of "${key}" cannot be read: ${why}. It was not changed. ` +
+      "Upgrade Holdfast if a newer release wrote it, or delete the record once no process holds the lock.",
     { key, cause },
   );
 }

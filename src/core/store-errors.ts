@@ -43,5 +43,5 @@ export function isMistake(error: unknown): boolean {
 }
 
 export function closedStore(name: string, key?: string): HoldfastError {
-  return new HoldfastError("CLOSED", `The ${name} store is closed. Create another one.`, { key });
+  return new HoldfastError("CLOSED", `The ${name} store is closed. Create another store.`, { key });
 }

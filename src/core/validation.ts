@@ -33,12 +33,12 @@ export function checkKey(key: string, name = "key"): string {
 }
 
 /** A prefix of keys, possibly empty. */
-export function checkPrefix(prefix: string): string {
-  return checkText("prefix", prefix, 0, bounds.keyBytes);
+export function checkPrefix(prefix: string, name = "prefix"): string {
+  return checkText(name, prefix, 0, bounds.keyBytes);
 }
 
-export function checkId(id: string): string {
-  return checkText("id", id, 1, bounds.idBytes);
+export function checkId(id: string, name = "id"): string {
+  return checkText(name, id, 1, bounds.idBytes);
 }
 
 export function checkToken(token: string): string {
@@ -53,8 +53,8 @@ export function checkPriority(priority: number): number {
   return checkInteger("priority", priority, 0, bounds.maxPriority);
 }
 
-export function checkInfo(info: string): string {
-  return checkText("info", info, 0, bounds.infoBytes);
+export function checkInfo(info: string, name = "info"): string {
+  return checkText(name, info, 0, bounds.infoBytes);
 }
 
 export function checkApplication(application: string): string {
@@ -161,8 +161,8 @@ export function checkStore(store: Store): Store {
   if (missing === undefined) return store;
   throw invalid(
     typeof store === "string"
-      ? "store must be a Store, not a text. Where that is a URL: createLocks(await openStore(url)), with openStore of holdfast/open."
-      : `store must be a Store, and this has no ${missing}. Make one of your client: createLocks(redisStore(client)).`,
+      ? "store must be a Store, not a string. For a URL use createLocks(await openStore(url)), with openStore of holdfast/open."
+      : `store must be a Store, but it has no ${missing}. Make one from your client, as in createLocks(redisStore(client)).`,
   );
 }
 
@@ -181,12 +181,13 @@ function checkText(name: string, value: string, minBytes: number, maxBytes: numb
 function checkLength(name: string, value: string, minBytes: number, maxBytes: number): void {
   if (typeof value !== "string") throw invalid(`${name} must be a string, not ${show(value)}.`);
   // A UTF-16 unit is at most three bytes of UTF-8, so short texts need no counting.
-  const long = value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes;
-  if (long || value.length < minBytes) {
-    throw invalid(
-      `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
-    );
-  }
+  const isLong = value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes;
+  if (!isLong && value.length >= minBytes) return;
+  throw invalid(
+    value === ""
+      ? `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, but it is empty.`
+      : `${name} must be ${minBytes} to ${maxBytes} bytes of UTF-8, not ${Buffer.byteLength(value)} (${show(value)}).`,
+  );
 }
 
 /** Whether it is printable ASCII: the common case, at a fraction of the cost. */

@@ -44,7 +44,8 @@ export function locked<Route extends RouteGenericInterface = RouteGenericInterfa
   const { waitMs, priority, info, ...lockOptions } = options;
   return async (request, reply) => {
     const hosted = hostOf(request.server);
-    if (hosted === undefined) throw invalid("locked needs app.register(holdfastPlugin, { store }) first.");
+    if (hosted === undefined)
+      throw invalid("locked needs the plugin. Call app.register(holdfastPlugin, { store }) first.");
     const lock = hosted.locks.mutex(typeof key === "string" ? key : key(request), lockOptions);
     const wanted = whileWanted(hosted.stopping, reply, lock.key);
     let isHeld = false;
@@ -77,7 +78,7 @@ function whileWanted<Route extends RouteGenericInterface>(
   const controller = new AbortController();
   const stop = () => controller.abort(stopping.reason);
   const leave = () =>
-    controller.abort(new HoldfastError("CLOSED", "Whoever sent the request has gone.", { key }));
+    controller.abort(new HoldfastError("CLOSED", "The client closed the request.", { key }));
   // Not AbortSignal.any: the application's signal would remember every request.
   const listenNoMore = onAbort(stopping, stop);
   reply.raw.once("close", leave);

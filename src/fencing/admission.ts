@@ -50,7 +50,8 @@ export async function admit<R>(
   try {
     lease = parseFenceHeader(typeof header === "string" ? header : header.join(", "));
     resource = options.resource?.(request) ?? lease.key;
-    if (resource === undefined) return malformed(`${FENCE_HEADER} must name a key here: add ";key=…".`);
+    if (resource === undefined)
+      return malformed(`${FENCE_HEADER} must name a key here. Add ";key=…" to its value.`);
   } catch (error) {
     if (error instanceof HoldfastError && error.code === "INVALID_ARGUMENT") return malformed(error.message);
     throw error;
@@ -65,7 +66,7 @@ export async function admit<R>(
 
 /** The next best code of HTTP: 428 asks for the condition that is missing, and 412 says that it does not hold. */
 function missing(): FenceRefusal {
-  const message = `This needs a ${FENCE_HEADER} header with the fence of the lease, as "1763259694000000;key=nightly-report".`;
+  const message = `The request needs a ${FENCE_HEADER} header with the fence of the lease, such as "1763259694000000;key=nightly-report".`;
   return { status: 428, headers: {}, body: { code: "INVALID_ARGUMENT", message } };
 }
 
@@ -86,13 +87,15 @@ function refusalOf(error: unknown): FenceRefusal {
   if (error.code === "INVALID_ARGUMENT") return malformed(error.message);
   if (passing.has(error.code)) {
     const message =
-      error.code === "ACQUIRE_TIMEOUT" ? error.message : "The fence cannot be checked at the moment.";
+      error.code === "ACQUIRE_TIMEOUT"
+        ? error.message
+        : "The service cannot check the fence now. Try again later.";
     return { status: 503, headers: { "Retry-After": "1" }, body: { code: error.code, message } };
   }
   return {
     status: 500,
     headers: {},
-    body: { code: error.code, message: "The fence cannot be checked. The log of the service says why." },
+    body: { code: error.code, message: "The service cannot check the fence. Its log has the error." },
   };
 }
 

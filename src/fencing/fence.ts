@@ -37,7 +37,7 @@ export class StaleFenceError extends HoldfastError {
     const newer = mark === undefined ? "a newer one" : String(mark);
     super(
       "STALE_FENCE",
-      `The write to "${resource}" with fence ${fence} is refused: it has seen ${newer}. Somebody else holds the lock; stop, and acquire it again.`,
+      `The write to "${resource}" with fence ${fence} is refused, because the storage has seen ${newer}. The lock has another holder. Stop, and acquire the lock again.`,
       { key: resource },
     );
     this.fence = fence;
@@ -62,7 +62,7 @@ export function fenceOf(lease: Fenced): bigint {
 
 export function checkFence(fence: bigint): bigint {
   if (typeof fence === "bigint" && fence >= 1n && fence <= MAX_FENCE) return fence;
-  const hint = typeof fence === "string" ? " Use parseFence for a text." : "";
+  const hint = typeof fence === "string" ? " Use parseFence for a string." : "";
   throw invalid(
     `fence must be a bigint from 1 to ${MAX_FENCE}, not ${typeof fence} ${String(fence)}.${hint}`,
   );
@@ -86,7 +86,7 @@ export function parseFence(text: string): bigint {
 export function resourceOf(lease: Fenced, resource: string | undefined): string {
   if (resource !== undefined) return checkKey(resource, "resource");
   if (lease.key !== undefined) return checkKey(lease.key, "lease.key");
-  throw invalid("resource must be named, because a fence without a lease does not say what it is for.");
+  throw invalid("resource must be set, because a fence without a lease does not name its resource.");
 }
 
 /**

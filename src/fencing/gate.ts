@@ -96,7 +96,7 @@ function marksOf({ file, load, save, maxResources = 100_000 }: FenceGateOptions)
     return file === undefined ? new MemoryMarks(maxResources) : new MarkFile(file, maxResources);
   }
   if (typeof load !== "function" || typeof save !== "function" || file !== undefined) {
-    throw invalid("Give load and save as two functions, or a file, or neither.");
+    throw invalid("Pass both load and save, or a file, or none of them.");
   }
   return { load, save };
 }
@@ -243,7 +243,7 @@ class Gate implements FenceGate {
     } catch (error) {
       if (error instanceof HoldfastError) throw error;
       throw new StoreUnavailableError(
-        `The mark of "${resource}" could not be kept, so nothing may be written. The cause says why.`,
+        `The gate could not store the mark of "${resource}", so it admits no write. The cause has the error.`,
         { key: resource, cause: error },
       );
     }
@@ -255,19 +255,19 @@ function checkMark(resource: string, mark: bigint | undefined): bigint | undefin
   if (mark === undefined || typeof mark === "bigint") return mark;
   throw new HoldfastError(
     "STORE_FAILURE",
-    `load must resolve to a bigint or undefined for "${resource}", not to ${mark === null ? "null" : typeof mark}, so nothing may be written.`,
+    `load must resolve to a bigint or undefined for "${resource}", not to ${mark === null ? "null" : typeof mark}. The gate admits no write.`,
     { key: resource },
   );
 }
 
 function closed(): HoldfastError {
-  return new HoldfastError("CLOSED", "The gate is closed. Create another one.");
+  return new HoldfastError("CLOSED", "The gate is closed. Create another gate.");
 }
 
 function tooLong(resource: string, waitMs: number): HoldfastError {
   return new HoldfastError(
     "ACQUIRE_TIMEOUT",
-    `"${resource}" is being written by somebody else, who did not leave the gate within ${waitMs} ms.`,
+    `Another writer of "${resource}" did not leave the gate within ${waitMs} ms. Try again, or raise waitMs.`,
     { key: resource },
   );
 }

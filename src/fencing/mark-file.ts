@@ -195,7 +195,7 @@ function decode(text: string, path: string): Map<string, bigint> {
   } catch (error) {
     throw new HoldfastError(
       "STORE_FAILURE",
-      `"${path}" does not hold marks of fences, so nothing may be written. Put the right file back; without it, stale holders would be let in.`,
+      `"${path}" has no marks of fences, so the gate admits no write. Restore the right file; without it, the gate would admit stale holders.`,
       { cause: error },
     );
   }
@@ -203,14 +203,14 @@ function decode(text: string, path: string): Map<string, bigint> {
 
 function refuseSecond(path: string): never {
   throw new StoreUnavailableError(
-    `Another gate, of this process or another, has "${path}", so nothing may be written. Close that gate, or end its process; then this one has the file.`,
+    `Another gate, of this or another process, uses "${path}", so this gate admits no write. Close that gate, or end its process.`,
   );
 }
 
 function foreignWriter(path: string): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `Another program has changed "${path}" since this gate read it, so nothing may be written. Restart the service; let nothing but gates write to the file.`,
+    `Another program has changed "${path}" since this gate read it, so the gate admits no write. Restart the service, and let only gates write to the file.`,
   );
 }
 
@@ -220,7 +220,7 @@ const lasting = new Set(["ENOENT", "ENOTDIR", "EISDIR", "EACCES", "EPERM", "EROF
 function fileError(error: unknown, path: string): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = codeOf(error);
-  const message = `The marks in "${path}" could not be read or written (${code ?? "unknown"}), so nothing may be written. Mend the folder, its rights or its disk.`;
+  const message = `The marks in "${path}" could not be read or written (${code ?? "unknown"}), so the gate admits no write. Check the folder, its rights and its disk.`;
   return lasting.has(code ?? "")
     ? new HoldfastError("STORE_FAILURE", message, { cause: error })
     : new StoreUnavailableError(message, { cause: error });

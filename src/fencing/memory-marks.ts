@@ -25,7 +25,7 @@ export function checkRoom(count: number, max: number, resource: string): void {
   if (count < max) return;
   throw new HoldfastError(
     "STORE_FAILURE",
-    `The gate has marks for ${count} resources and takes no other one, as "${resource}" would be. Raise maxResources, or use fewer names.`,
+    `The gate has marks for ${count} resources, so it does not accept "${resource}". Raise maxResources, or use fewer names.`,
     { key: resource },
   );
 }

@@ -57,7 +57,7 @@ export function fencedFilter(
   const field = fieldOf(options);
   checkDocument("filter", filter);
   if (field in filter)
-    throw invalid(`filter must not name "${field}", which is compared with the fence already.`);
+    throw invalid(`filter must not have "${field}", because the fence is compared with that field.`);
   // The driver sends a bigint as 64 bits. "Not above" holds for a missing field, too, which "up to" does not.
   return { ...filter, [field]: { $not: { $gt: fenceOf(lease) } } };
 }
@@ -113,7 +113,7 @@ export async function fencedUpdateOne<R extends MongodbUpdateResult>(
   checkCollection(collection);
   const { upsert = false, driver = {} } = options;
   if (upsert && Object.keys(filter).length === 0) {
-    throw invalid("filter must name the document, as by _id, where upsert may have to make it.");
+    throw invalid("filter must name the document, for instance by _id, because upsert may insert it.");
   }
   const fence = fenceOf(lease);
   // From here on the fence of this one moment: a lease that is won again in between has another.
@@ -165,7 +165,7 @@ function inTransaction(driver: MongodbDocument): boolean {
 
 function fieldOf({ field = "fence" }: MongodbFenceOptions): string {
   if (typeof field === "string" && /^[^$.\0][^.\0]*$/.test(field) && field !== "_id") return field;
-  throw invalid(`field must be the name of a field, without "$" in front and dots, not ${String(field)}.`);
+  throw invalid(`field must be the name of a field without dots and a leading "$", not ${String(field)}.`);
 }
 
 function checkDocument(name: string, document: MongodbDocument): void {

@@ -111,7 +111,7 @@ function checkConnection(connection: MysqlTransaction): void {
   const { query, getConnection, promise } = Object(connection) as Record<string, unknown>;
   if (typeof getConnection === "function") {
     throw invalid(
-      "connection must be one connection with a transaction on it, and not a pool, of which every query may go to another one: pass what await pool.getConnection() returns.",
+      "connection must be one connection with a transaction on it, not a pool, whose queries may go to different connections. Pass the result of await pool.getConnection().",
     );
   }
   // Only a connection with callbacks offers to be made another one.
@@ -127,6 +127,6 @@ function wrongConnection(connection: unknown): Error {
 function wrongAnswer(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The connection does not answer as a Connection of mysql2/promise does, so whether the fence was taken is unknown. Pass one of those, and roll back.",
+    "The connection does not answer like a Connection of mysql2/promise, so the result is unknown. Roll back, and pass such a connection.",
   );
 }

@@ -113,7 +113,7 @@ function checkConnection(client: PostgresTransaction): void {
   const { totalCount, connect } = client as { totalCount?: unknown; connect?: unknown };
   if (typeof totalCount === "number" && typeof connect === "function") {
     throw invalid(
-      "client must be one connection with a transaction on it, and not a pool, of which every query may go to another one: pass what await pool.connect() returns.",
+      "client must be one connection with a transaction on it, not a pool, whose queries may go to different connections. Pass the result of await pool.connect().",
     );
   }
 }

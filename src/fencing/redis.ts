@@ -91,7 +91,7 @@ export function fencedScript(lua: string): FencedScript {
       checkTexts("args", args);
       const resource = call.resource ?? keys[0];
       if (resource === undefined || resource === "") {
-        throw invalid("keys must not be empty unless resource is named, because the mark belongs to a key.");
+        throw invalid("keys must not be empty unless resource is set, because the mark belongs to a key.");
       }
       const keepMs = call.keepMarkMs === undefined ? "0" : lifetime("keepMarkMs", call.keepMarkMs, DAY_MS);
       const markKey = markKeyIn(connection, resource);
@@ -122,7 +122,7 @@ function markKeyIn(connection: Connection, resource: string): string {
   if (markKey !== undefined) return markKey;
   if (!connection.cluster) return `holdfast-fence:${resource}`;
   throw invalid(
-    `"${resource}" has braces but no hash tag, so that its mark cannot be in the same slot of the cluster. Give it one, as in "{report}:7", or name a resource that has one.`,
+    `"${resource}" has braces but no hash tag, so its mark cannot be in the same slot of the cluster. Add a hash tag, as in "{report}:7", or pass a resource that has one.`,
   );
 }
 
@@ -158,7 +158,7 @@ function outcome(reply: readonly unknown[], resource: string, markKey: string, f
     default:
       throw new HoldfastError(
         "STORE_FAILURE",
-        `Something else than Holdfast wrote to "${markKey}", where the mark of "${resource}" is kept. Nothing was written. Delete that key once nobody writes.`,
+        `Another program wrote to "${markKey}", the mark of "${resource}". Nothing was written. Stop all writers, and delete that key.`,
         { key: resource },
       );
   }

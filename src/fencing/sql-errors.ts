@@ -6,15 +6,17 @@
 import { type ErrorMeaning, HoldfastError, invalid, isMistake, meaning, storeError } from "../core/index.ts";
 
 const again = meaning.unavailable(
-  "Another transaction was in the way. Roll back, and run the whole transaction again.",
+  "Another transaction conflicted. Roll back, and run the whole transaction again.",
 );
 const away = meaning.unavailable(
-  "The server or the connection to it is away, or takes no writes. Run the whole transaction again on another connection.",
+  "The server is unreachable or accepts no writes. Run the whole transaction again on another connection.",
 );
-const rights = meaning.unauthorized("The user needs select, insert and update on the table of fences.");
+const rights = meaning.unauthorized(
+  "The user lacks rights. Grant it select, insert and update on the table of fences.",
+);
 const missing = (migrate: string) =>
-  meaning.failure(`The table of fences is missing, or is another one. Run ${migrate} first.`);
-const unknown = meaning.failure("The cause has its words.");
+  meaning.failure(`The table of fences is missing, or has other columns. Run ${migrate} first.`);
+const unknown = meaning.failure("The cause has its text.");
 
 function failed(
   database: string,
@@ -23,7 +25,7 @@ function failed(
   cause: unknown,
 ): HoldfastError {
   const answered = said === undefined ? "" : ` It answered ${said}.`;
-  return storeError(code, `${database} did not take the fence.${answered} ${what}`, { cause });
+  return storeError(code, `${database} did not store the fence.${answered} ${what}`, { cause });
 }
 
 function clientMeaning(error: unknown): ErrorMeaning {
@@ -100,13 +102,13 @@ export function sqliteError(error: unknown): HoldfastError {
   const isNamedBusy = typeof code === "string" && /^SQLITE_(BUSY|LOCKED)/.test(code);
   if (isBusy || isNamedBusy) return failed("SQLite", String(code), again, error);
   const what =
-    "The cause has its words: begin immediate if the database is locked, run migrateSqliteFence first if the table is missing.";
+    "The cause has its text. If the database is locked, use begin immediate. If the table is missing, run migrateSqliteFence first.";
   return failed("SQLite", undefined, { ...unknown, what }, error);
 }
 
 /** Without one, the mark would be unlocked before the write that it guards, and a newer write could come in between. */
 export function noTransaction(name: string, begin: string): HoldfastError {
   return invalid(
-    `${name} must be inside a transaction, because the fence guards what is committed with it: run "${begin}" before, and "commit" after the write.`,
+    `${name} must be inside a transaction, because the fence guards the writes committed with it. Run "${begin}" before the write, and "commit" after it.`,
   );
 }

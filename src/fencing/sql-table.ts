@@ -17,7 +17,7 @@ export function quotedTable(table: string = DEFAULT_TABLE, quote: '"' | "`"): st
   const parts = typeof table === "string" ? table.split(".") : [];
   if (parts.length < 1 || parts.length > 2 || !parts.every((part) => /^[A-Za-z_][\w$]{0,62}$/.test(part))) {
     throw invalid(
-      `table must be 1 to 63 letters, digits, underscores or dollars, with a schema and a dot before them or without, not ${JSON.stringify(table)}.`,
+      `table must be 1 to 63 letters, digits, underscores or dollars, with or without a schema and a dot before them, not ${JSON.stringify(table)}.`,
     );
   }
   return parts.map((part) => `${quote}${part}${quote}`).join(".");

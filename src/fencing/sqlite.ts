@@ -136,6 +136,6 @@ function checkDatabase(database: SqliteDatabase): void {
   const prepares = typeof prepare === "function" && (run === undefined || tells);
   if (typeof exec === "function" && (isRunning(database) || prepares)) return;
   throw invalid(
-    "database must be a Database of better-sqlite3 or node-sqlite3-wasm, a DatabaseSync of node:sqlite, or shaped like one of them; callbacks and promises will not do.",
+    "database must be a Database of better-sqlite3 or node-sqlite3-wasm, a DatabaseSync of node:sqlite, or have the same methods. Interfaces with callbacks or promises do not work.",
   );
 }

@@ -46,14 +46,16 @@ export function hostLocks(options: HostOptions): HostedLocks {
   checkOptionNames("an application's locks", options, hostOptionNames);
   const { store, locks: given, graceMs = 5_000, ...locksOptions } = options;
   if ((store === undefined) === (given === undefined)) {
-    throw invalid(`Name either a store or a client: ${store === undefined ? "neither" : "both"} was given.`);
+    throw invalid(
+      `Pass exactly one of store and locks: ${store === undefined ? "neither" : "both"} was given.`,
+    );
   }
   const names = Object.keys(options) as (keyof HostOptions)[];
   const isIgnored = (name: keyof HostOptions) => name !== "locks" && options[name] !== undefined;
   const ignored = given === undefined ? [] : names.filter(isIgnored);
   if (ignored.length > 0) {
     throw invalid(
-      `${ignored.join(", ")}: only for a client that is made over a store. Leave it out, or give it to createLocks.`,
+      `${ignored.join(", ")} must not be set together with locks. Remove it, or pass it to createLocks.`,
     );
   }
   checkInteger("graceMs", graceMs, 0, bounds.maxTtlMs);
@@ -63,7 +65,7 @@ export function hostLocks(options: HostOptions): HostedLocks {
     locks,
     stopping: controller.signal,
     stop() {
-      const message = "The application is stopping, so the wait for this lock was given up.";
+      const message = "The application is stopping, so it does not wait for this lock.";
       controller.abort(new HoldfastError("CLOSED", message));
     },
     async close() {

@@ -56,12 +56,14 @@ export function Locked<Args extends unknown[] = []>(
   const { contended = "wait", waitMs, priority, info, ...lockOptions } = options;
   checkChoice("contended", contended, ["wait", "skip"]);
   if (contended === "skip" && waitMs !== undefined) {
-    throw invalid(`waitMs ${waitMs} has no meaning with contended "skip", which does not wait.`);
+    throw invalid(
+      `waitMs ${waitMs} has no effect with contended "skip", which does not wait. Remove one of them.`,
+    );
   }
   return (target, name, descriptor) => {
     const method = descriptor.value as ((...args: unknown[]) => Promise<unknown>) | undefined;
     if (typeof method !== "function" || typeof target === "function") {
-      throw invalid(`@Locked is for methods of instances, which "${String(name)}" is not.`);
+      throw invalid(`@Locked works on methods of instances only. "${String(name)}" is not one.`);
     }
     Inject(HOSTED_LOCKS)(target, CLIENT);
     const asked = {
@@ -104,7 +106,7 @@ function takeOver(method: object & { readonly name: string }, locked: object): v
 
 function notInjected(target: object, name: string | symbol): never {
   throw invalid(
-    `${target.constructor.name}.${String(name)} is @Locked, but its object was not made by Nest with HoldfastModule. ` +
+    `${target.constructor.name}.${String(name)} is @Locked, but Nest did not make its object with HoldfastModule. ` +
       "Import HoldfastModule.forRoot in the application's module, and let Nest make the object.",
   );
 }

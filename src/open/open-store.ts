@@ -60,7 +60,7 @@ export async function openStore(url: string, options: OpenStoreOptions = {}): Pr
   if (open === undefined) {
     // Not the URL itself: it may contain a password.
     const problem = scheme === "" ? "does not begin with a scheme" : `begins with ${JSON.stringify(scheme)}`;
-    throw invalid(`url must begin with one of ${storeSchemes.join(", ")}, and this one ${problem}.`);
+    throw invalid(`url must begin with one of ${storeSchemes.join(", ")}, but it ${problem}.`);
   }
   return closingClient(await open(known, options));
 }
@@ -77,7 +77,7 @@ function closingClient({ store, end }: Opened): Store {
 }
 
 async function openMemory(url: string): Promise<Opened> {
-  if (url !== "memory:") throw invalid(`url must be "memory:" without anything after it, not "${url}".`);
+  if (url !== "memory:") throw invalid(`url must be just "memory:", not "${url}".`);
   const { memoryStore } = await import("../stores/memory/index.ts");
   return { store: memoryStore(), end: () => {} };
 }
@@ -149,17 +149,17 @@ const SERVER_PORT = 7_420;
 async function openServer(url: string, { token, tls }: OpenStoreOptions): Promise<Opened> {
   if (/^[a-z+]+:\/\/[^/?#]*@/.test(url)) {
     throw invalid(
-      "url must not contain the token of a lock server: a URL ends up in logs and process lists. " +
-        "Pass it as the option token; the holdfast command takes it from HOLDFAST_TOKEN.",
+      "url must not contain the token of a lock server, because URLs appear in logs and process lists. " +
+        "Pass the option token, or HOLDFAST_TOKEN to the holdfast command.",
     );
   }
   if (!/^[a-z+]+:\/\/[^/?#]*\/?$/.test(url)) {
-    throw invalid("url must be no more than the hosts of lock servers, such as holdfast://localhost:7420.");
+    throw invalid("url must have only the hosts of lock servers, such as holdfast://localhost:7420.");
   }
   const protocol = url.startsWith("holdfasts:") ? "https" : "http";
   if (protocol === "http" && tls !== undefined) {
     throw invalid(
-      "tls is for holdfasts: URLs; a holdfast: URL is not encrypted. Write holdfasts:// instead.",
+      "tls requires an encrypted connection, and holdfast: is not encrypted. Write holdfasts:// instead.",
     );
   }
   const { connectRemote } = await import("../stores/remote/index.ts");
@@ -186,7 +186,7 @@ async function load<T>(name: string, scheme: string, importIt: () => Promise<T>)
     if ((cause as { code?: unknown }).code !== "ERR_MODULE_NOT_FOUND") throw cause;
     throw new HoldfastError(
       "UNSUPPORTED",
-      `A ${scheme} store needs the package ${name}, which is not installed here: npm install ${name}`,
+      `A ${scheme} store needs the package ${name}, which is not installed. Run: npm install ${name}`,
       { cause },
     );
   }

@@ -38,7 +38,9 @@ function singleServer(url: string, host: Host | undefined, { Redis }: Ioredis): 
 
 function cluster(url: string, hosts: readonly Host[], { Cluster }: Ioredis): Cluster {
   if (!["", "/", "/0"].includes(pathOf(url))) {
-    throw invalid("url must not name a database behind several hosts: a Redis Cluster has database 0 alone.");
+    throw invalid(
+      "url must not name a database after several hosts, because a Redis Cluster has only database 0.",
+    );
   }
   const names = hosts.map(({ host, port }) => `${host}:${port ?? REDIS_PORT}`).join(", ");
   const client = new Cluster(
@@ -127,7 +129,7 @@ function unreachable(hosts: string, cause: unknown): HoldfastError {
 function wrongDatabase(path: string, cause: unknown): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `Redis refuses the database "${path.slice(1)}" of the URL. Write the number of one that it has: 0 to 15, unless its setting "databases" is another.`,
+    `Redis refuses the database "${path.slice(1)}" of the URL. Use a number below its setting "databases", by default 0 to 15.`,
     { cause },
   );
 }

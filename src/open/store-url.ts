@@ -42,13 +42,11 @@ function isPort(text: string): boolean {
 
 function wrongPort(host: string, port: string, rest: string): HoldfastError {
   if (rest.includes("@")) {
-    return invalid(
-      'url has a "/", "?" or "#" in its username or password. Write %2F, %3F or %23 in place of it.',
-    );
+    return invalid('url has a "/", "?" or "#" in its username or password. Write %2F, %3F or %23 instead.');
   }
   // What is no number may be the password of a URL whose host was forgotten.
   const given = /^\d+$/.test(port) ? `, not ${port}` : "";
-  return invalid(`url must have a port from 1 to 65535 behind the host "${host}"${given}.`);
+  return invalid(`url must have a port from 1 to 65535 after the host "${host}"${given}.`);
 }
 
 export function credentialsOf(url: string): { readonly username: string; readonly password: string } {
@@ -68,7 +66,7 @@ export function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw invalid('url has a "%" that begins no escaped character. Write %25 for a percent sign.');
+    throw invalid('url has a "%" without an escape code. Write %25 for a percent sign.');
   }
 }
 
@@ -82,7 +80,7 @@ export function readBy<T>(client: string, url: string, make: () => T): T {
   } catch (error) {
     const words = error instanceof Error ? error.message : "";
     const said = words === "" || secretsIn(url).some((secret) => words.includes(secret)) ? "" : `: ${words}`;
-    throw invalid(`url is none that the package ${client} can read${said.replace(/\.$/, "")}.`);
+    throw invalid(`url is not valid for the package ${client}${said.replace(/\.$/, "")}.`);
   }
 }
 

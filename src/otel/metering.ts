@@ -57,8 +57,7 @@ export class Metering {
       unit: "{claim}",
     });
     this.#warnings = meter.createCounter("holdfast.client.warnings", {
-      description:
-        "Warnings that were told; SKIPPED_UNAVAILABLE is a try that was skipped because of an outage.",
+      description: "Warnings; SKIPPED_UNAVAILABLE is a try that was skipped because of an outage.",
       unit: "{warning}",
     });
   }

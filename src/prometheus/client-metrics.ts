@@ -36,10 +36,10 @@ export class ClientMetrics {
     "Heartbeats of held leases that failed.",
   );
   readonly #releases = this.#counter("releases_total", "Claims that were given back.");
-  readonly #forceReleases = this.#counter("force_releases_total", "Claims that somebody else ended.");
+  readonly #forceReleases = this.#counter("force_releases_total", "Claims that another client ended.");
   readonly #refusals = this.#counter("refusals_total", "Claims that were refused.");
   readonly #timeouts = this.#counter("timeouts_total", "Calls whose time to wait was over.");
-  readonly #cancellations = this.#counter("cancellations_total", "Claims that nobody wanted any more.");
+  readonly #cancellations = this.#counter("cancellations_total", "Claims whose calls were cancelled.");
   readonly #losses = this.#counter("losses_total", "Leases that were lost.");
   readonly #errors = this.#counter("errors_total", "Operations and calls that failed.");
   readonly #outages = this.#counter("outages_total", "How often the store became unavailable.");

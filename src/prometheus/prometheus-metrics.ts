@@ -30,7 +30,7 @@ export function prometheusMetrics(options: PrometheusOptions = {}): Unsubscribe 
   const taken = metrics.all.find(({ name }) => register.getSingleMetric(name) !== undefined);
   if (taken !== undefined) {
     throw invalid(
-      `register has a metric ${taken.name} already. Call prometheusMetrics once a registry, or give it another one.`,
+      `register already has a metric ${taken.name}. Call prometheusMetrics once per registry, or pass another registry.`,
     );
   }
   // A registry calls no more than `get` and `reset`, and knows a metric by its name.

@@ -33,7 +33,11 @@ export interface FailureFields {
  */
 export function failureOf(error: unknown): FailureFields {
   if (!(error instanceof HoldfastError)) {
-    return { code: WireCode.STORE_FAILURE, message: "The store failed. The server's log says how.", key: "" };
+    return {
+      code: WireCode.STORE_FAILURE,
+      message: "The store failed. The server's log has the error.",
+      key: "",
+    };
   }
   const code = error.code === "CLOSED" ? WireCode.STORE_UNAVAILABLE : wireCodes[error.code];
   return { code, message: error.message, key: error.key ?? "" };

@@ -47,11 +47,11 @@ export class FrameSplitter {
   #messageSize(): number {
     let head = this.#parts[0] as Buffer;
     if (head.length < PREFIX_BYTES) head = this.#joined();
-    if (head[0] === COMPRESSED) throw new MalformedMessage("Compressed messages are not read.");
+    if (head[0] === COMPRESSED) throw new MalformedMessage("Compressed messages are not supported.");
     if (head[0] !== 0) throw new MalformedMessage("A frame has unknown flags.");
     const size = head.readUInt32BE(1);
     if (size > this.#maxBytes) {
-      throw new MalformedMessage(`A message has ${size} bytes, and at most ${this.#maxBytes} are read.`);
+      throw new MalformedMessage(`A message has ${size} bytes, and the limit is ${this.#maxBytes}.`);
     }
     return size;
   }

@@ -215,7 +215,7 @@ function acquireAnswer(claim: ReadClaim): AcquireAnswer {
   if (claim.state === State.HELD) return { state: "held", fence, acquiredAtMs, expiresInMs };
   if (claim.state === State.WAITING) return { state: "waiting", expiresInMs, retryInMs, fence };
   const reason = refusals[claim.state];
-  if (reason === undefined) throw new MalformedMessage("An acquire was answered with something else.");
+  if (reason === undefined) throw new MalformedMessage("The answer to an acquire has another type.");
   return { state: "refused", reason };
 }
 
@@ -233,7 +233,7 @@ function renewAnswer(claim: ReadClaim): RenewAnswer {
     case State.FAILED:
       return { state: "failed", error: claim.error };
     default:
-      throw new MalformedMessage("A heartbeat was answered with something else.");
+      throw new MalformedMessage("The answer to a heartbeat has another type.");
   }
 }
 

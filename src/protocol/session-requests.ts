@@ -225,7 +225,7 @@ function readOperation(reader: Reader): MutableOperation {
   }
   reader.leave(outer);
   if (operation.number === 0 || operation.verb === undefined) {
-    throw new MalformedMessage("An operation has no number, or no verb that is known.");
+    throw new MalformedMessage("An operation has no number, or an unknown verb.");
   }
   return operation;
 }
@@ -262,7 +262,7 @@ function readAcquire(reader: Reader): MutableRequest {
 function complete({ request }: MutableOperation, terms: readonly Terms[]): void {
   if (request === undefined) return;
   const found = terms[request.terms];
-  if (found === undefined) throw new MalformedMessage("An operation refers to terms that are not there.");
+  if (found === undefined) throw new MalformedMessage("An operation refers to missing terms.");
   request.weight = found.weight;
   request.limit = found.limit;
   request.priority = found.priority;
@@ -322,7 +322,7 @@ function readRef(reader: Reader): RenewRef {
 function readQuery(bytes: Buffer): LookQuery {
   const { what, cursor, limit, maxClaims } = parse(LookOperationSchema, bytes);
   if (what.case === "key") return { key: what.value, maxClaims };
-  if (what.case !== "prefix") throw new MalformedMessage("A look names neither a key nor a prefix.");
+  if (what.case !== "prefix") throw new MalformedMessage("A look has neither a key nor a prefix.");
   const query = { prefix: what.value, limit, maxClaims };
   return cursor === "" ? query : { ...query, cursor };
 }

@@ -276,7 +276,7 @@ export class Reader {
     }
     const end = this.#lengthEnd();
     while (this.#at < end) values.push(this.#varint() !== 0);
-    if (this.#at !== end) throw new MalformedMessage("A list does not end where it should.");
+    if (this.#at !== end) throw new MalformedMessage("A list does not end at its length.");
   }
 
   /** Reads only the message inside this one until {@link leave}, which wants what this returns. */
@@ -308,12 +308,12 @@ export class Reader {
         this.#advance(4);
         return;
       default:
-        throw new MalformedMessage(`There is no wire type ${this.#type} here.`);
+        throw new MalformedMessage(`The wire type ${this.#type} is not valid here.`);
     }
   }
 
   #expect(type: number): void {
-    if (this.#type !== type) throw new MalformedMessage("A field has another type than it should.");
+    if (this.#type !== type) throw new MalformedMessage("A field has the wrong type.");
   }
 
   #lengthEnd(): number {

@@ -38,7 +38,7 @@ export class Forbidden extends HoldfastError {
   constructor({ name }: Principal, verb: Verb, key: string, id?: string) {
     super(
       "UNAUTHORIZED",
-      `The token "${name}" does not permit to ${verb} "${key}". Its grants are in the server's token file.`,
+      `The token "${name}" does not permit to ${verb} "${key}". Add a grant in the server's token file, or use another token.`,
       { key },
     );
     this.verb = verb;

@@ -45,13 +45,13 @@ export function termsOf(request: wire.AcquireRequest, limits: ResolvedLimits): T
 export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLimits): Terms {
   const { keys, terms } = request;
   checkInteger("keys", keys.length, 1, limits.maxKeys);
-  if (terms === undefined) throw invalid("terms must be there, even if it is empty.");
+  if (terms === undefined) throw invalid("terms is missing. Send it, even if it is empty.");
   if (terms.key !== "" || terms.mode !== 0 || terms.permits !== 0 || terms.limit !== 0) {
-    throw invalid("terms must name no key, mode, permits or limit: they are in keys.");
+    throw invalid("terms must not have key, mode, permits or limit. Set them in keys.");
   }
   const wrong = keys.find(({ mode }) => mode === PERMITS);
   if (wrong !== undefined)
-    throw invalid("AcquireMany takes keys exclusive or shared, not permits.", wrong.key);
+    throw invalid("AcquireMany accepts exclusive and shared keys, not permits.", wrong.key);
   return commonTerms(
     terms,
     keys.map(({ key, mode }) => ({ key, mode, permits: 0, limit: 0 })),
@@ -66,7 +66,7 @@ export function lockOf(
   options: LockOptions,
 ): Lock | Semaphore {
   if (mode !== PERMITS && (permits !== 0 || limit !== 0)) {
-    throw invalid("permits and limit go with MODE_PERMITS.", key);
+    throw invalid("permits and limit require MODE_PERMITS. Set mode, or remove them.", key);
   }
   if (mode === PERMITS)
     return locks.semaphore(key, checkInteger("limit", limit, 1, bounds.maxPermits), options);
@@ -117,6 +117,6 @@ function durabilityOf(durability: claims.Durability): Durability | undefined {
     case claims.Durability.QUORUM:
       return "quorum";
     default:
-      throw invalid(`There is no durability ${String(durability)}.`);
+      throw invalid(`durability ${String(durability)} does not exist. Use a value of the enum Durability.`);
   }
 }

@@ -24,7 +24,10 @@ export const errorCodes: readonly string[] = Object.keys(connectCodes);
 /** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
 export class UnknownCaller extends HoldfastError {
   constructor() {
-    super("UNAUTHORIZED", "This server needs a token that it knows, as `Authorization: Bearer <token>`.");
+    super(
+      "UNAUTHORIZED",
+      "This server requires a token that it knows. Send the header `Authorization: Bearer <token>`.",
+    );
   }
 }
 

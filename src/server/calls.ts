@@ -88,7 +88,8 @@ export function createCalls(context: CallsContext): Calls {
   }
 
   function callOf({ values, signal }: HandlerContext): Call {
-    if (leaving.signal.aborted) throw new StoreUnavailableError("The server is stopping. Ask another one.");
+    if (leaving.signal.aborted)
+      throw new StoreUnavailableError("The server is stopping. Use another server.");
     const visitor = values.get(visitorKey);
     if (visitor === undefined) throw new UnknownCaller();
     occupyUntil(signal, visitor.client, "maxCalls", limits);

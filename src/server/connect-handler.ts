@@ -111,12 +111,12 @@ function bodyError(reason: BodyRefusal, limits: ResolvedLimits): ConnectError {
   switch (reason) {
     case "long":
       return new ConnectError(
-        `The request is longer than ${limits.maxMessageBytes} bytes (limits.maxMessageBytes).`,
+        `The request is longer than ${limits.maxMessageBytes} bytes (limits.maxMessageBytes). Send a shorter one.`,
         Code.ResourceExhausted,
       );
     case "late":
       return new ConnectError(
-        `The request was incomplete after ${limits.silenceMs} ms (limits.silenceMs).`,
+        `The request was incomplete after ${limits.silenceMs} ms (limits.silenceMs). Send it again.`,
         Code.DeadlineExceeded,
       );
     case "closed":

@@ -149,7 +149,7 @@ export class GuardedStore {
     if (client.claims >= maxClaims && !this.#ledger.knows(request)) {
       throw new HoldfastError(
         "UNAUTHORIZED",
-        `${client.name} has ${client.claims} claims, and the server allows ${maxClaims} (limits.maxClaims).`,
+        `${client.name} has ${client.claims} claims, and the server allows ${maxClaims} (limits.maxClaims). Release some first.`,
         { key: request.key },
       );
     }
@@ -165,7 +165,7 @@ export class GuardedStore {
   #cannotCount({ key }: ClaimRequest): HoldfastError {
     return new HoldfastError(
       "UNSUPPORTED",
-      `The ${this.store.name} store cannot keep a semaphore's limit, so "${key}" cannot be one there.`,
+      `The ${this.store.name} store does not count permits, so "${key}" cannot be a semaphore there. Use another mode.`,
       { key },
     );
   }

@@ -26,7 +26,7 @@ export function healthService(
   return {
     async check({ service }) {
       if (!services.includes(service))
-        throw new ConnectError(`There is no service "${service}".`, Code.NotFound);
+        throw new ConnectError(`The service "${service}" does not exist on this server.`, Code.NotFound);
       return { status: await statusNow() };
     },
     async *watch({ service }, { signal }) {

@@ -232,7 +232,7 @@ export class Holding {
   #endingError(): HoldfastError | undefined {
     if (this.#ending !== "leaving") return undefined;
     return new StoreUnavailableError(
-      "The server is stopping. The claim is still there: ask another server, with the same request id and token.",
+      "The server is stopping. The claim stays in the store. Ask another server, with the same request id and token.",
     );
   }
 

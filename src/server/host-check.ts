@@ -39,14 +39,14 @@ export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
     if (hosts !== undefined && (name === undefined || !isOwn(name))) {
       return {
         reason: "foreign-host",
-        message: `This server does not answer to the host ${show(authority)}. Add the name to its hosts (--hosts), or give it tokens.`,
+        message: `This server does not answer requests to the host ${show(authority)}. Add the name to its hosts (--hosts), or configure tokens.`,
       };
     }
     const { origin } = headers;
     if (origin === undefined || isSame(origin, authority)) return undefined;
     return {
       reason: "foreign-origin",
-      message: `This server answers no web pages of another origin, such as ${show(origin)}.`,
+      message: `This server does not answer web pages of another origin, such as ${show(origin)}. Call it from a program, or from a page of its own host.`,
     };
   };
 }

@@ -54,7 +54,7 @@ export const httpErrors = {
     message:
       host === undefined
         ? "The request has no Host. Send a header such as Host: localhost."
-        : `The Host of the request is ${show(host)}. It must be a name or an address, with a port or without.`,
+        : `The Host of the request is ${show(host)}. It must be a name or an address, with or without a port.`,
   }),
 
   forbidden: (message: string): HttpError => ({ status: 403, code: Code.PermissionDenied, message }),
@@ -62,14 +62,18 @@ export const httpErrors = {
   unexpected: (): HttpError => ({
     status: 500,
     code: Code.Internal,
-    message: "The server failed at this request. Its log says how.",
+    message: "The server failed at this request. Its log has the error.",
   }),
 
   noSuchPath: (path: string, calls: readonly string[]): HttpError => {
     const known = [...pagePaths, ...calls];
     const meant = path.length > 100 ? undefined : nearest(path, known);
     const advice = meant === undefined ? `The paths are ${known.join(", ")}.` : `Did you mean ${meant}?`;
-    return { status: 404, code: Code.Unimplemented, message: `There is no ${show(path)}. ${advice}` };
+    return {
+      status: 404,
+      code: Code.Unimplemented,
+      message: `The path ${show(path)} does not exist. ${advice}`,
+    };
   },
 
   /** For a status that Connect answers with no more than that. */
@@ -85,7 +89,7 @@ export const httpErrors = {
       const message = `The content-type of ${name} must be one of ${types}.`;
       return { status, code: Code.InvalidArgument, message, headers: { "accept-post": types } };
     }
-    return { status, code: Code.Unimplemented, message: `${name} cannot be called like this.` };
+    return { status, code: Code.Unimplemented, message: `${name} does not accept this request.` };
   },
 };
 

@@ -311,10 +311,10 @@ const FREE_LOOK = lookOf(freeKey(""));
 function tooMany(): HoldfastError {
   return new HoldfastError(
     "UNSUPPORTED",
-    `More than ${MAX_KEYS} keys, or more than ${MAX_BYTES} bytes, are too much to watch. Use a longer prefix, or List.`,
+    `More than ${MAX_KEYS} keys, or more than ${MAX_BYTES} bytes, are too many to watch. Use a longer prefix, or List.`,
   );
 }
 
 function fellBehind(): HoldfastError {
-  return new StoreUnavailableError("The watch fell too far behind what happens. Watch again.");
+  return new StoreUnavailableError("The watch fell too far behind the changes. Start it again.");
 }

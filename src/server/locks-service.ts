@@ -103,7 +103,7 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
         if (isContention(event.failure)) return { acquired: false };
         throw errorOf(event.failure);
       }
-      throw new HoldfastError("LEASE_LOST", `The claim on "${request.key}" went on in another call.`, {
+      throw new HoldfastError("LEASE_LOST", `Another call has taken over the claim on "${request.key}".`, {
         key: request.key,
       });
     }),
@@ -160,7 +160,8 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
           ? { caughtUp: true }
           : { status: wireKey(shownTo(principal, visitor.client, status)) };
       }
-      if (leaving.aborted) throw new StoreUnavailableError("The server is stopping. Watch at another one.");
+      if (leaving.aborted)
+        throw new StoreUnavailableError("The server is stopping. Watch on another server.");
     }),
 
     forceRelease: unary(async ({ key, id }, { visitor }) => {
@@ -196,7 +197,7 @@ function leasesOf(leases: readonly Lease[], holding: Holding) {
 function needToken(token: string, key: string): string {
   if (token !== "") return token;
   throw invalid(
-    "token must be the one that came with the lease. To end somebody else's claim, use ForceRelease.",
+    "token must be the token that came with the lease. To end a claim of another caller, use ForceRelease.",
     key,
   );
 }
@@ -208,5 +209,5 @@ function watchedOf(what: wire.WatchRequest["what"]): Watched {
 }
 
 function notHeld(key: string, why: string): HoldfastError {
-  return new HoldfastError("NOT_HELD", `There is no such lease on "${key}": ${why}.`, { key });
+  return new HoldfastError("NOT_HELD", `The lease on "${key}" does not exist: ${why}.`, { key });
 }

@@ -31,7 +31,7 @@ const LAST_LINES_MS = 1_000;
  */
 export function openLog(level = "info"): Log {
   const lines = new Lines((count) =>
-    logger.warn({ lines: count }, "Lines of this log are lost, because nobody read it."),
+    logger.warn({ lines: count }, "Lines of this log are lost, because its reader was too slow."),
   );
   const logger: Logger = pino({ name: "holdfast", level }, lines);
   let closing: Promise<void> | undefined;

@@ -63,7 +63,7 @@ export class Metrics {
     this.#counter("grants_total", "Claims that were granted.", () => this.grants);
     this.#counter("renewals_total", "Heartbeats that were confirmed.", () => this.renewals);
     this.#counter("releases_total", "Claims that were given back.", () => this.releases);
-    this.#counter("force_releases_total", "Claims that somebody else ended.", () => this.forceReleases);
+    this.#counter("force_releases_total", "Claims that another client ended.", () => this.forceReleases);
     this.#counter("expiries_total", "Claims that ended without being given back.", () => this.expiries);
     this.#counter("pushes_total", "Grants that were pushed to waiting clients.", () => this.pushes);
     this.#counters("refusals_total", "Claims that were refused.", "reason", this.refusals);

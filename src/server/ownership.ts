@@ -31,11 +31,12 @@ export function prefixOf(name: string): string {
 }
 
 export function checkName(name: unknown): asserts name is string {
-  if (typeof name !== "string" || name === "") throw invalid("A token has no name.");
+  if (typeof name !== "string" || name === "")
+    throw invalid("A token has no name. Add one in the list of tokens.");
   if (/[\p{Cc}\p{Cs}]/u.test(name) || prefixOf(name).length > MAX_NAME_BYTES + 1) {
     const shown = JSON.stringify(name.slice(0, 40));
     throw invalid(
-      `The name of a token must be well-formed text without control characters, of at most ${MAX_NAME_BYTES} bytes when it is ` +
+      `The name of a token must be well-formed text without control characters, and at most ${MAX_NAME_BYTES} bytes when it is ` +
         `written as part of a URL, not ${shown}. Choose a shorter one.`,
     );
   }

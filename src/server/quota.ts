@@ -14,7 +14,7 @@ const kinds = {
 export function occupy(client: Client, limit: keyof typeof kinds, limits: ResolvedLimits): () => void {
   const { count, name } = kinds[limit];
   if (client[count] >= limits[limit]) {
-    const error = `${client.name} has ${client[count]} ${name}, and the server allows ${limits[limit]} (limits.${limit}).`;
+    const error = `${client.name} has ${client[count]} ${name}, and the server allows ${limits[limit]} (limits.${limit}). End some first.`;
     throw new HoldfastError("UNAUTHORIZED", error);
   }
   client[count]++;

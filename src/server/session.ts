@@ -84,7 +84,7 @@ export class ServerSession {
     this.#response = response;
     this.#context = context;
     this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
-    const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "No hello came.");
+    const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "The client sent no hello.");
     this.#helloTimer = setTimeout(noHello, context.limits.silenceMs).unref();
     stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
     stream.on("end", () => this.#guard(() => this.#finishIfDone()));
@@ -105,7 +105,7 @@ export class ServerSession {
 
   #fail(error: unknown): void {
     this.#context.onUnexpected(error);
-    this.#drop("failed", Code.Internal, "The server failed at this session. Its log says how.");
+    this.#drop("failed", Code.Internal, "The server failed at this session. Its log has the error.");
   }
 
   /** Asks the client to go elsewhere, and ends when everything has been answered. */
@@ -160,7 +160,7 @@ export class ServerSession {
   #greet({ hello }: RequestMessage): boolean {
     clearTimeout(this.#helloTimer);
     if (hello?.version !== SESSION_VERSION) {
-      const reason = `This server speaks version ${SESSION_VERSION} of the session's protocol.`;
+      const reason = `This server speaks version ${SESSION_VERSION} of the session protocol. Use a matching version of Holdfast.`;
       this.#drop("version", Code.FailedPrecondition, reason);
       return false;
     }

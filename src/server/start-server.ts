@@ -199,7 +199,10 @@ async function openTokens(tokens: ServerOptions["tokens"], logger: Logger): Prom
     told = error === undefined ? undefined : String(error);
     if (error === undefined) logger.info("read the token file again");
     else if (!again)
-      logger.error({ err: loggable(error) }, "the token file could not be read; the tokens from before stay");
+      logger.error(
+        { err: loggable(error) },
+        "the token file could not be read; the previous tokens stay in force",
+      );
   });
 }
 
@@ -211,8 +214,8 @@ function hostsOf({ hosts, host = "", tokens }: ServerOptions): readonly string[]
 
 function exposed(host: string): HoldfastError {
   return invalid(
-    `host "${host}" can be reached from other machines, and everybody there could take and end every lock. ` +
-      "Pass tokens, or insecure: true if that is meant.",
+    `host "${host}" is reachable from other machines, whose users could take and end every lock. ` +
+      "Configure tokens (--tokens), or allow that with insecure: true (--insecure).",
   );
 }
 

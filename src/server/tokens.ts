@@ -98,7 +98,8 @@ function parseTokens(text: string, path: string): readonly TokenEntry[] {
     );
   }
   const entries = (parsed as { tokens?: unknown } | null)?.tokens;
-  if (!Array.isArray(entries)) throw invalid(`The token file ${path} has no list "tokens".`);
+  if (!Array.isArray(entries))
+    throw invalid(`The token file ${path} has no list "tokens". Write { "tokens": [ … ] }.`);
   for (const entry of entries) checkEntry(entry as TokenEntry);
   return entries as TokenEntry[];
 }
@@ -111,16 +112,19 @@ function knownOf(entry: TokenEntry): Known {
 }
 
 function checkEntry(entry: TokenEntry | null): void {
-  if (entry === null) throw invalid("A token has no name.");
+  if (entry === null) throw invalid("A token has no name. Add one in the list of tokens.");
   checkName(entry.name);
   if (typeof entry.sha256 !== "string" || !/^[0-9a-f]{64}$/i.test(entry.sha256)) {
-    throw invalid(`The token "${entry.name}" needs a sha256 of 64 hexadecimal digits.`);
+    throw invalid(
+      `The token "${entry.name}" needs a sha256 of 64 hexadecimal digits. Make one with holdfast token new.`,
+    );
   }
-  if (!Array.isArray(entry.grants)) throw invalid(`The token "${entry.name}" has no list of grants.`);
+  if (!Array.isArray(entry.grants))
+    throw invalid(`The token "${entry.name}" has no list of grants. Add one, even if it is empty.`);
   for (const grant of entry.grants as (Grant | null)[]) {
     if (typeof grant?.prefix !== "string" || !Array.isArray(grant.verbs) || !grant.verbs.every(isVerb)) {
       throw invalid(
-        `A grant of the token "${entry.name}" needs a prefix, and verbs among ${verbs.join(", ")}.`,
+        `A grant of the token "${entry.name}" needs a prefix, and verbs out of ${verbs.join(", ")}.`,
       );
     }
   }

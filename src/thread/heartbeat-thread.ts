@@ -68,7 +68,9 @@ export function heartbeatThread(options: HeartbeatThreadOptions): HeartbeatThrea
   return {
     start({ clock, clockDrift, requestTimeoutMs, onWarning }) {
       if (clock !== systemClock) {
-        throw invalid("thread needs the clock of this machine: another clock does not reach into a thread.");
+        throw invalid(
+          "thread requires the system clock, because another clock does not work across threads. Remove the option clock.",
+        );
       }
       const life = new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT);
       const data = { source, clockDrift, requestTimeoutMs, maxBlockedMs, life };
@@ -211,7 +213,7 @@ class ThreadHeartbeat implements StandbyHeartbeat {
     }, pauseMs).unref();
     const why = cause instanceof Error ? `: ${cause.message}` : "";
     this.#warn(
-      `The heartbeat's thread has ended${why}. ${UNPROTECTED} It is started again in ${pauseMs} ms.`,
+      `The heartbeat's thread has ended${why}. ${UNPROTECTED} The client starts it again in ${pauseMs} ms.`,
       "",
       cause,
     );
@@ -248,12 +250,11 @@ function newWorker(workerData: ThreadData, execArgv: string[]): Worker {
   }
 }
 
-const UNPROTECTED =
-  "Leases are renewed by the event loop alone, and are lost when it is blocked for too long.";
+const UNPROTECTED = "Only the event loop renews leases, and loses them if it is blocked for too long.";
 
 function unknownText(key: string): string {
   return (
     `The store of the heartbeat's thread does not know the lease on "${key}", which this client holds. ` +
-    `Unless that was just lost, the thread uses another store: compare url, prefix and table. ${UNPROTECTED}`
+    `Unless the lease was just lost, the thread uses another store. Compare url, prefix and table. ${UNPROTECTED}`
   );
 }

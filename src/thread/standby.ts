@@ -182,7 +182,8 @@ export class Standby {
       charge.attempts++;
       charge.silences++;
       charge.attemptMs = sentMs + this.#answerMs(charge);
-      if (charge.attempts > ATTEMPTS_TO_REPORT) this.#report("STORE_UNAVAILABLE", "It does not answer.");
+      if (charge.attempts > ATTEMPTS_TO_REPORT)
+        this.#report("STORE_UNAVAILABLE", "The thread does not answer.");
     }
     callStore(() => this.#options.store.renew(charges.map(({ ref }) => ref))).then(
       (answers) => {

@@ -21,7 +21,7 @@ export interface SourceOptions {
 /** Checks what was asked for, as far as that can be said before it is opened. */
 export function resolveSource({ url, module, data }: SourceOptions): StoreSource {
   if ((url === undefined) === (module === undefined)) {
-    throw invalid("heartbeatThread takes either a url or a module, and exactly one of them.");
+    throw invalid("heartbeatThread requires exactly one of url and module.");
   }
   return url === undefined ? { module: fileUrlOf(module), data: copyOf(data) } : { url: checkUrl(url) };
 }
@@ -47,7 +47,7 @@ function checkUrl(url: string): string {
   }
   if (scheme === "memory:" || scheme === "file:") {
     throw invalid(
-      `url of heartbeatThread cannot be a ${scheme} store: one thread of a process has it to itself. ` +
+      `url of heartbeatThread cannot be a ${scheme} store, because only one thread of a process can open it. ` +
         "Use a store on a server, such as redis: or postgres:, or a lock server.",
     );
   }

@@ -86,18 +86,18 @@ describe("the configuration file", () => {
   });
 
   test.each([
-    ["prot: 1", "There is no setting prot, which", "Did you mean port?"],
-    ["tls:\n  certt: x", "There is no setting tls.certt", "Did you mean tls.cert?"],
-    ["limits:\n  maxClaim: 1", "There is no setting limits.maxClaim", "Did you mean limits.maxClaims?"],
-    ["zzzzzz: 1", "There is no setting zzzzzz", "holdfast.yaml sets."],
+    ["prot: 1", "sets prot, which is not a setting.", "Did you mean port?"],
+    ["tls:\n  certt: x", "sets tls.certt, which", "Did you mean tls.cert?"],
+    ["limits:\n  maxClaim: 1", "sets limits.maxClaim, which", "Did you mean limits.maxClaims?"],
+    ["zzzzzz: 1", "holdfast.yaml sets zzzzzz, which is not a setting."],
     ["port: x", "port in", "must be a whole number"],
     ["port:", "port in", "must be a whole number, not nothing"],
     ["port: [1]", "port in", "must be a single value"],
     ["tls: yes", "tls in", "must be a section"],
     ["limits:\n  silence: 30", "limits.silence in", "must be a duration such as 30s, not 30"],
-    ["- port", "must be a list of settings", "The "],
-    ["port: 1\nport: 2", "cannot be understood", "Map keys must be unique"],
-    ["port: {", "cannot be understood", "The "],
+    ["- port", "must map names of settings to values", "the configuration file "],
+    ["port: 1\nport: 2", "is not valid YAML", "Map keys must be unique"],
+    ["port: {", "is not valid YAML", "the configuration file "],
   ])("%j is refused, and the message says where", (file, ...expected) => {
     for (const part of expected) expect(() => load({ file })).toThrow(part);
   });
@@ -105,7 +105,7 @@ describe("the configuration file", () => {
   test("that is missing is told", () => {
     const file = join(temporaryFolder(), "none.yaml");
     const load = () => loadConfiguration({ flags: new Map(), environment: {}, file });
-    expect(load).toThrow("The configuration file cannot be read: ENOENT");
+    expect(load).toThrow("cannot read the configuration file: ENOENT");
   });
 });
 
@@ -118,7 +118,7 @@ describe("values", () => {
     [{ environment: { HOLDFAST_LOG_LEVEL: "loud" } }, "HOLDFAST_LOG_LEVEL must be one of trace, debug"],
     [
       { environment: { HOLDFAST_PROT: "1" } },
-      "There is no variable HOLDFAST_PROT. Did you mean HOLDFAST_PORT?",
+      "holdfast has no variable HOLDFAST_PROT. Did you mean HOLDFAST_PORT?",
     ],
   ] as const)("%j is refused: %s", (told, message) => {
     expect(() => load(told)).toThrow(message);

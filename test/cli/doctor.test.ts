@@ -51,7 +51,7 @@ describe("a store that is well", () => {
       env: { HOLDFAST_STORE: `redis://127.0.0.1:${redis.port}` },
     });
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^ok {4}wake-up {5}a waiter heard of its turn within /m);
+    expect(stdout).toMatch(/^ok {4}wake-up {5}a waiter learned of its grant within /m);
     expect(stdout).toMatch(/^warn {2}durability .*\n +→ /m);
   });
 });
@@ -99,7 +99,21 @@ test("a store that is not there fails, with a remedy and without its password", 
   expect(found.checks[1]).toMatchObject({
     name: "reachable",
     verdict: "fail",
-    remedy: expect.stringContaining("Is it running"),
+    remedy: expect.stringContaining("Check that the store runs"),
   });
   expect(JSON.stringify(found)).not.toContain("s3cret");
 });
+
+// mkdir of Node never returns from there, so the command could not end.
+test.runIf(process.platform === "linux")(
+  "a folder that cannot be made fails, and no firewall is blamed",
+  async () => {
+    const found = await examine(["--store", "file:/proc/holdfast"]);
+    expect(found).toMatchObject({ code: 1, healthy: false });
+    expect(found.checks[1]).toMatchObject({
+      verdict: "fail",
+      found: expect.stringContaining("No folder can be made there."),
+      remedy: expect.stringContaining("path of the folder"),
+    });
+  },
+);

@@ -21,20 +21,24 @@ const commandsOf = (block: string) =>
 
 /** What is different each time: fences, times, owners, tokens, durations and versions, and what the shell says of its jobs. */
 function likeness(text: string): string {
-  return text
-    .replace(/^\[\d+\].*\n/gm, "")
-    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "TIME")
-    .replace(/\b\d{16}\b/g, "FENCE")
-    .replace(/\bhf_[\w-]+/g, "TOKEN")
-    .replace(/[\w.-]+:\d+:[0-9a-f]{8}\b/g, "OWNER")
-    .replace(/\b\d+(\.\d+)? ?m?s\b/g, "DURATION")
-    .replace(/"expiresInMs":\d+/g, '"expiresInMs":DURATION')
-    .replace(/\bNode [\d.]+/g, "NODE")
-    .replace(/(behind|ahead of) this machine/g, "OFF this machine")
-    .replace(/over \d+ heartbeats/g, "over N heartbeats")
-    .replace(/127\.0\.0\.1:\d+/g, "ADDRESS")
-    .replace(/[ \t]+/g, " ")
-    .trimEnd();
+  return (
+    text
+      .replace(/^\[\d+\].*\n/gm, "")
+      .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "TIME")
+      .replace(/\b\d{16}\b/g, "FENCE")
+      // The ids in the table of ls, after the owner.
+      .replace(/^(\S+ +[\w.-]+:\d+:[0-9a-f]{8} +)[\w-]{12} /gm, "$1ID ")
+      .replace(/\bhf_[\w-]+/g, "TOKEN")
+      .replace(/[\w.-]+:\d+:[0-9a-f]{8}\b/g, "OWNER")
+      .replace(/\b\d+(\.\d+)? ?m?s\b/g, "DURATION")
+      .replace(/"expiresInMs":\d+/g, '"expiresInMs":DURATION')
+      .replace(/\bNode [\d.]+/g, "NODE")
+      .replace(/(behind|ahead of) this machine/g, "OFF this machine")
+      .replace(/over \d+ heartbeats/g, "over N heartbeats")
+      .replace(/127\.0\.0\.1:\d+/g, "ADDRESS")
+      .replace(/[ \t]+/g, " ")
+      .trimEnd()
+  );
 }
 
 /** What each block prints. Everything that it waits for takes so many times as long. */

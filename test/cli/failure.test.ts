@@ -28,6 +28,14 @@ describe("what the command says", () => {
     ]);
   });
 
+  test("options of the library have the names of flags", () => {
+    const error = new StoreUnavailableError("The store did not answer (requestTimeoutMs 5000). Lower ttlMs.");
+    expect(describeFailure(error).lines[0]).toContain("did not answer (--timeout 5s). Lower --ttl.");
+    expect(describeFailure(new LeaseLostError("k", "max-hold")).lines[0]).toContain("--max-hold");
+    const other = new HoldfastError("INVALID_ARGUMENT", "nodeTimeoutMs must be 1 or more.");
+    expect(describeFailure(other).lines[0]).toContain("nodeTimeoutMs");
+  });
+
   test("of several connections that failed the first is told", () => {
     const cause = new AggregateError([new Error("connect ECONNREFUSED 127.0.0.1:1"), new Error("another")]);
     expect(describeFailure(new StoreUnavailableError("Nobody is there.", { cause })).lines).toEqual([
@@ -46,7 +54,7 @@ test.skipIf(!canRunRedis())("a store that refuses says so, what to do, and no pa
   const { code, stderr } = await run(["run", "k", "--store", url, "--timeout", "1s", "--", "true"]);
   expect(code).toBe(69);
   const [first, second] = stderr.split("\n");
-  expect(first).toMatch(/^holdfast: STORE_UNAVAILABLE: .* it answered OOM\. .* raise maxmemory/);
+  expect(first).toMatch(/^holdfast: STORE_UNAVAILABLE: .* it answered OOM\. .* Raise maxmemory/);
   expect(second).toMatch(/^ {2}OOM command not allowed/);
   expect(stderr).not.toMatch(/s3cret|did not answer/);
 });

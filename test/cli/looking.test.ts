@@ -90,11 +90,18 @@ describe.concurrent("ls", () => {
       .map((line) => line.split(/ {2,}/));
     const { owner } = locks;
     expect(cells).toEqual([
-      ["KEY", "HELD BY", "MODE", "EXPIRES IN", "FENCE", "WAITING", "INFO"],
-      ["list/a", owner, "exclusive", expect.any(String), `${held[0]!.fence}`, "0", "first"],
-      ["list/b", `${owner} +1`, "shared", expect.any(String), `${held[1]!.fence}`, "0"],
-      ["list/c", owner, "2/4", expect.any(String), `${held[3]!.fence}`, "0"],
+      ["KEY", "HELD BY", "ID", "MODE", "EXPIRES IN", "FENCE", "WAITING", "INFO"],
+      ["list/a", owner, held[0]!.id, "exclusive", expect.any(String), `${held[0]!.fence}`, "0", "first"],
+      ["list/b", `${owner} +1`, held[1]!.id, "shared", expect.any(String), `${held[1]!.fence}`, "0"],
+      ["list/c", owner, held[3]!.id, "2/4", expect.any(String), `${held[3]!.fence}`, "0"],
     ]);
+  });
+
+  test("names the flag and shows the text that was written", async () => {
+    expect(await holdfast("ls", "--max-claims", "many")).toMatchObject({
+      code: 64,
+      stderr: 'holdfast: --max-claims must be a whole number from 0 to 10000, not "many".\n',
+    });
   });
 
   test("prints one JSON object a key", async () => {
@@ -124,7 +131,7 @@ describe.concurrent("ls", () => {
     expect({ code, stdout, stderr }).toEqual({
       code: 0,
       stdout: "",
-      stderr: 'Nothing below "none/" is held or waited for.\n',
+      stderr: 'No key that begins with "none/" is held or waited for.\n',
     });
   });
 
@@ -204,9 +211,13 @@ describe.concurrent("release", () => {
     expect(JSON.parse(rest.stdout)).toEqual({ key: "several", released: [readers[1]!.id] });
   });
 
-  test("asks on a terminal, and does nothing where there is nobody to ask", async () => {
+  test("asks on a terminal, and does nothing without one", async () => {
     const lease = await locks.mutex("asked").acquire();
-    expect(await holdfast("release", "asked")).toMatchObject({ code: 64, stdout: "" });
+    expect(await holdfast("release", "asked")).toMatchObject({
+      code: 64,
+      stdout: "",
+      stderr: expect.stringMatching(/input is not a terminal\.\n {2}Pass --yes/),
+    });
     const no = await shell("script -qec 'holdfast release asked' /dev/null <<< n");
     expect(no.stdout).toContain("[y/N]");
     expect(no.code).toBe(1);

@@ -74,7 +74,7 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     job.proxy.decide(silence);
     await expectDeadAtGrant("cut", job);
     await expectLost(job.running);
-    expect(job.running.stderr()).toContain('the lease on "cut" is about to end; stopping the command.');
+    expect(job.running.stderr()).toContain('the lease on "cut" is about to end. Stopping the command.');
   });
 
   test.concurrent("because we are stopped for longer than the ttl: the watchdog has killed it in time", async () => {

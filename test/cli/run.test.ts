@@ -81,7 +81,7 @@ describe("the command", () => {
     expect(ended).toMatchObject({
       code: 126,
       stdout: "",
-      stderr: expect.stringContaining('"odd.name". Install bash'),
+      stderr: expect.stringContaining('"odd.name".\n  Install bash'),
     });
     expect(ended.stderr).not.toContain("secret");
     expect(await claimsOf("dropped")).toEqual({ held: 0, waiting: 0 });
@@ -124,14 +124,14 @@ describe("the command", () => {
     const missing = await runLocked("missing", "--", "no-such-command-here");
     expect(missing).toMatchObject({
       code: 127,
-      stderr: 'holdfast: the command "no-such-command-here" was not found.\n',
+      stderr: 'holdfast: the command "no-such-command-here" was not found.\n  Check its name and PATH.\n',
     });
     const file = join(temporaryFolder(), "plain");
     writeFileSync(file, "");
     chmodSync(file, 0o644);
     const plain = await runLocked("plain", "--", file);
     expect(plain.code).toBe(126);
-    expect(plain.stderr).toContain("cannot be executed");
+    expect(plain.stderr).toContain("is not executable");
     expect((await runLocked("folder", "--", temporaryFolder())).code).toBe(126);
     expect(await claimsOf("missing")).toEqual({ held: 0, waiting: 0 });
   });
@@ -161,15 +161,32 @@ describe("the command", () => {
 });
 
 describe("not acquired", () => {
-  test.concurrent("is 75, and says who has it", async () => {
+  test.concurrent("is 75, and names the holder and the time left", async () => {
     const lease = await locks.mutex("taken").acquire({ info: "the other one" });
     const { code, stderr } = await runLocked("taken", "--wait", "100ms", "--", "echo", "ran");
     expect(code).toBe(75);
     expect(stderr).toMatch(
-      /^holdfast: ACQUIRE_TIMEOUT: "taken" was not acquired: \S+ \("the other one"\) holds it\.\n$/,
+      /^holdfast: ACQUIRE_TIMEOUT: "taken" is held by \S+ \("the other one"\) for up to \d+\.\ds more\.\n$/,
     );
     expect(await claimsOf("taken")).toEqual({ held: 1, waiting: 0 });
     await lease.release();
+  });
+
+  test.concurrent("is what --contended-exit-code says, and 0 prints nothing", async () => {
+    const lease = await locks.mutex("contended").acquire();
+    const tryWith = (code: string) =>
+      runLocked("contended", "--wait", "0", "--contended-exit-code", code, "--", "echo", "ran");
+    expect(await tryWith("9")).toMatchObject({
+      code: 9,
+      stdout: "",
+      stderr: expect.stringContaining("is held by"),
+    });
+    expect(await tryWith("0")).toMatchObject({ code: 0, stdout: "", stderr: "" });
+    await lease.release();
+    // It is the code of contention alone.
+    expect(await tryWith("9")).toMatchObject({ code: 0, stdout: "ran\n" });
+    const options = ["--contended-exit-code", "9", "--server", "127.0.0.1:1", "--", "true"];
+    expect((await run(["run", "contended", ...options])).code).toBe(69);
   });
 
   test.concurrent.each([
@@ -290,25 +307,50 @@ describe("a terminal", () => {
 
 describe("wrong usage is 64, and says what to do", () => {
   test.concurrent.each([
+    [[], "a command is missing or unknown."],
+    [["token"], "a command is missing or unknown."],
+    [["nonsense"], "The commands are run, serve, ls,"],
+    [["ls", "--nonsense"], "Write: holdfast ls [options] [prefix]\n  Run holdfast ls --help for more."],
     [["run"], "missing required argument 'key'"],
+    [["run", "k"], "Write: holdfast run <key> [options] -- <command> [arguments...]"],
+    [["run", "--", "echo", "hi"], "the key is missing before --.\n  Write: holdfast run <key> -- echo hi"],
+    [["run", "--ttl", "5s", "--", "echo", "hi"], "Write: holdfast run <key> -- echo hi"],
+    [["run", "a", "b", "--", "echo", "hi"], "only the key may stand before --"],
     [["run", "k"], "missing required argument 'command'"],
     [["run", "k", "--tll", "5s", "--", "true"], "Did you mean --ttl?"],
     [["run", "k", "--ttl", "5", "--", "true"], "--ttl must be a duration such as 500ms"],
     [["run", "k", "--ttl", "300ms", "--", "true"], "--ttl 300ms is too short to stop the command in time"],
     [["run", "k", "--kill-after", "20s", "--", "true"], "Use --ttl 42s or more, or a shorter --kill-after."],
-    [["run", "k", "--max-hold", "5s", "--", "true"], "--max-hold leaves the command no time"],
+    [["run", "k", "--max-hold", "5s", "--", "true"], "--max-hold 5s leaves the command no time"],
     [["run", "k", "--shared", "--permits", "1/2", "--", "true"], "--shared and --permits exclude each other"],
     [["run", "k", "--permits", "3/2", "--", "true"], "--permits must be n/m"],
+    [
+      ["run", "k", "--max-hold", "1s", "--", "true"],
+      "Make it longer than --kill-after and --margin together",
+    ],
     [["run", "k", "--priority", "-1", "--", "true"], "--priority must be a whole number from 0 to 65535"],
-    [["run", "", "--", "true"], "key must be 1 to 512 bytes"],
+    [["run", "k", "--priority", "high", "--", "true"], 'from 0 to 65535, not "high".'],
+    [["run", "k", "--ttl", "5ms", "--", "true"], "--ttl must be from 10ms to 1d, not 5ms."],
+    [["run", "k", "--permits", "1/9999999999", "--", "true"], "--permits must be n/m"],
+    [
+      ["run", "k", "--contended-exit-code", "256", "--", "true"],
+      "--contended-exit-code must be a whole number",
+    ],
+    [["run", "k", "--id", "", "--", "true"], "--id must be 1 to 128 bytes of UTF-8, but it is empty."],
+    [
+      ["run", "k", "--info", "i".repeat(1_025), "--", "true"],
+      "--info must be 0 to 1024 bytes of UTF-8, not 1025",
+    ],
+    [["run", "k", "--token", "a b", "--", "true"], "--token must be"],
+    [["run", "", "--", "true"], "<key> must be 1 to 512 bytes of UTF-8, but it is empty."],
     [["run", "k", "--store", "memory:", "--", "true"], "holdfast serve --memory"],
     [
       ["run", "k", "--store", "redis://r", "--server", "s", "--", "true"],
       "--store and --server exclude each other",
     ],
-    [["run", "k", "--store", "nonsense", "--", "true"], "url must begin with one of memory:"],
+    [["run", "k", "--store", "nonsense", "--", "true"], "--store must begin with one of memory:"],
     [["run", "k", "--store", "Memory:", "--", "true"], "holdfast serve --memory"],
-    [["ls", "--store", "redis://u:s3cret@h:70000"], 'port from 1 to 65535 behind the host "h", not 70000'],
+    [["ls", "--store", "redis://u:s3cret@h:70000"], 'port from 1 to 65535 after the host "h", not 70000'],
     [["rum", "k"], "Did you mean run?"],
   ])("%j", async (args, message) => {
     const { code, stdout, stderr } = await run(args, { env: env() });
@@ -321,7 +363,10 @@ describe("wrong usage is 64, and says what to do", () => {
 test("a server that is not there is 69, and says what to do where none was named", async () => {
   const named = await run(["run", "k", "--server", "127.0.0.1:1", "--", "true"]);
   expect(named.code).toBe(69);
-  expect(named.stderr).toMatch(/^holdfast: STORE_UNAVAILABLE: .*127\.0\.0\.1:1/);
+  expect(named.stderr).toMatch(
+    /^holdfast: STORE_UNAVAILABLE: .*127\.0\.0\.1:1 cannot be reached: connect ECONNREFUSED/,
+  );
+  expect(named.stderr).not.toContain("pending stream");
   const encrypted = await run(["ls", "--server", server.url.replace("http:", "https:")]);
   expect(encrypted.code).toBe(69);
 });

@@ -172,7 +172,7 @@ describe.concurrent("tokens", () => {
 
   test.concurrent.each([
     [["--name", "x"], "permits nothing"],
-    [["--name", "x", "--grant", "k=fly"], "verbs among acquire, read, admin"],
+    [["--name", "x", "--grant", "k=fly"], "verbs out of acquire, read, admin"],
     [["--grant", "=read"], "--name"],
   ])("token new %j is refused", async (args, message) => {
     expect(await run(["token", "new", ...args])).toMatchObject({
@@ -229,9 +229,11 @@ describe.concurrent("the configuration", () => {
 
   test.concurrent.each([
     [["--port", "x", "--log-level", "warn"], 64, "--port must be a whole number"],
-    [["--memory", "--address", "0.0.0.0", "--port", "0"], 64, "can be reached from other machines"],
-    [["--store", "holdfast://other"], 64, "a server needs a store"],
-    [["--memory", "--tls-cert", "none.crt"], 64, "--tls-cert names a file that cannot be read"],
+    [["--memory", "--address", "0.0.0.0", "--port", "0"], 64, "is reachable from other machines"],
+    [["--store", "holdfast://other"], 64, "Name a store instead"],
+    [["--store", "foo:bar"], 64, "--store must begin with one of memory:"],
+    [["--memory", "--tls-cert", "none.crt"], 64, "cannot read the file of --tls-cert"],
+    [["--data", "/proc/holdfast"], 64, "Name another folder with --data."],
     [["--memory", "--tokens", "none.json"], 64, "none.json"],
     [["--data", "/dev/null/none"], 64, "--data"],
     [["--prot", "1"], 64, "Did you mean --port?"],
@@ -247,7 +249,10 @@ describe.concurrent("the configuration", () => {
     atEnd(() => taken.close());
     const { port } = taken.address() as { port: number };
     const ended = await run(["serve", "--memory", "--port", `${port}`]);
-    expect(ended).toMatchObject({ code: 70, stderr: expect.stringContaining(`127.0.0.1:${port} already`) });
+    expect(ended).toMatchObject({
+      code: 70,
+      stderr: expect.stringContaining(`already listens on 127.0.0.1:${port}.`),
+    });
   });
 
   test("a store that is away does not keep it from starting", async () => {
@@ -257,7 +262,7 @@ describe.concurrent("the configuration", () => {
     atEnd(() => away.close());
     const { port } = away.address() as { port: number };
     const serving = await serve(["--store", `redis://127.0.0.1:${port}`, "--port", "0"]);
-    expect(serving.log().some(({ msg }) => msg.endsWith("Serving anyway."))).toBe(true);
+    expect(serving.log().some(({ msg }) => msg.endsWith("The server starts anyway."))).toBe(true);
     expect((await fetch(`${serving.url}/healthz`)).status).toBe(200);
     expect((await fetch(`${serving.url}/readyz`)).status).toBe(503);
     serving.kill("SIGTERM");

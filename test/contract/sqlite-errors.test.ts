@@ -140,7 +140,7 @@ describe.each(Object.entries(clients))("the SQLite driver over %s", (_, connect)
     for (const asked of [driver.read(["key"]), swap(driver, changeOf("key"))]) {
       await expect(asked).rejects.toMatchObject({
         code: "STORE_FAILURE",
-        message: expect.stringContaining("create the store anew"),
+        message: expect.stringContaining("A new store then makes the table"),
       });
     }
     const anew = sqliteDriver(client);
@@ -153,7 +153,7 @@ describe.each(Object.entries(clients))("the SQLite driver over %s", (_, connect)
     client.exec("create table locks (door text)");
     await expect(sqliteDriver(client).prepare?.()).rejects.toMatchObject({
       code: "STORE_FAILURE",
-      message: expect.stringContaining("is another one"),
+      message: expect.stringContaining("has other columns"),
     });
     expect(client.all("select name from sqlite_schema", [])).toMatchObject([{ name: "locks" }]);
   });
@@ -258,7 +258,7 @@ test.each([{ errcode: 1 }, { code: "SQLITE_ERROR" }])(
       message: expect.stringContaining("The cause"),
     });
     client.exec("drop table locks");
-    const missing = expect.stringContaining("create the store anew");
+    const missing = expect.stringContaining("A new store then makes the table");
     await expect(swap(driver, changeOf("key"))).rejects.toMatchObject({ ...failure, message: missing });
   },
 );

@@ -57,7 +57,7 @@ describe("an abandoned lease", () => {
     await forget();
     expect(events.sort()).toEqual(keys.map((key) => `UNRELEASED_LEASE ${key}`).sort());
     expect(told.map(({ code }) => code)).toEqual(Array(5).fill("UNRELEASED_LEASE"));
-    for (const { message } of told) expect(message).toMatch(/A lease on "k\d+" was dropped/);
+    for (const { message } of told) expect(message).toMatch(/A lease on "k\d+" was garbage-collected/);
     await clock.advance(10_000);
     expect(told.slice(5).map(({ message }) => message)).toEqual([expect.stringContaining("995 more")]);
   });

@@ -452,7 +452,9 @@ describe("observe", () => {
   });
 
   test("refuses what is not an event, and what is not a function", () => {
-    expect(() => observe({ grants: () => {} } as never)).toThrow(/no event "grants"\. There is: acquire, /);
+    expect(() => observe({ grants: () => {} } as never)).toThrow(
+      /no event "grants"\. Its events are acquire, /,
+    );
     expect(() => observe({ granted: "log" } as never)).toThrow(/a function for "granted", not log/);
   });
 });

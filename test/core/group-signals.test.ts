@@ -51,5 +51,5 @@ test("a signal that cancels many groups in turn remembers none of them", async (
 test("a lock that is to be won again when lost cannot be in a group", () => {
   const locks = createLocks(memoryStore());
   const role = locks.mutex("role", { reacquire: true });
-  expect(() => locks.all([locks.mutex("a"), role])).toThrow(/"role" with reacquire/);
+  expect(() => locks.all([locks.mutex("a"), role])).toThrow(/"role", because its lock has reacquire/);
 });

@@ -29,8 +29,8 @@ function untyped<T>(value: unknown): T {
 describe("a client", () => {
   test.each([
     ["null", null, "createLocks(redisStore(client))"],
-    ["a client of a database", { call() {}, status: "ready" }, "this has no acquire"],
-    ["a promise of a store", Promise.resolve(memoryStore()), "this has no acquire"],
+    ["a client of a database", { call() {}, status: "ready" }, "it has no acquire"],
+    ["a promise of a store", Promise.resolve(memoryStore()), "it has no acquire"],
     ["a URL", "redis://u:s3cret@localhost", "createLocks(await openStore(url))"],
   ])("is made over a store, and not over %s", async (_, store, words) => {
     const refused = await failureOf(() => createLocks(untyped(store)));
@@ -97,7 +97,7 @@ const badClients: readonly Refusal<LocksOptions>[] = [
 ];
 
 const badKeys: readonly Refusal<string>[] = [
-  ["", ["key", "1 to 512 bytes", "0"]],
+  ["", ["key", "1 to 512 bytes", "empty"]],
   ["x".repeat(513), ["key", "513"]],
   ["é".repeat(257), ["key", "514"]],
   ["a\0b", ["key", "control characters"]],

@@ -86,7 +86,7 @@ describe("outage: acquiring", () => {
       scene.faults = () => ({ error: new StoreUnavailableError(message) });
     };
     const beginning = 'The memory store could not serve "k" (requestTimeoutMs 600).';
-    const end = "Nothing is known about who holds it; what this claim may have left there ends with its ttl.";
+    const end = "The holder is unknown. A claim that this call left in the store ends with its ttl.";
     expect(await messageOf(failing("The disk is full. Make room."))).toBe(
       `${beginning} The disk is full. Make room. ${end}`,
     );

@@ -198,8 +198,8 @@ suite("record-format: what is rejected", () => {
     expect(error.key).toBe("orders:7");
     expect(error.cause).toBeInstanceOf(SyntaxError);
     expect(error.message).toBe(
-      'The record of "orders:7" cannot be read: it is not JSON. It was left as it is; ' +
-        "upgrade Holdfast if a newer release wrote it, or remove the record once nobody holds it.",
+      'The record of "orders:7" cannot be read: it is not JSON. It was not changed. ' +
+        "Upgrade Holdfast if a newer release wrote it, or delete the record once no process holds the lock.",
     );
   });
 

@@ -194,13 +194,13 @@ describe("@Locked", () => {
 
   test("says what is missing when its object was not made by Nest", async () => {
     await expect(new Accounts().settle("1", "first")).rejects.toThrow(
-      /Accounts\.settle is @Locked, but its object was not made by Nest with HoldfastModule/,
+      /Accounts\.settle is @Locked, but Nest did not make its object with HoldfastModule/,
     );
   });
 
   test.each([
     ["contended", () => Locked("k", { contended: "maybe" as never }), /contended/],
-    ["waitMs with skip", () => Locked("k", { contended: "skip", waitMs: 5 }), /waitMs 5 has no meaning/],
+    ["waitMs with skip", () => Locked("k", { contended: "skip", waitMs: 5 }), /waitMs 5 has no effect/],
   ])("refuses %s that makes no sense", (_, decorate, message) => {
     expect(decorate).toThrow(message);
   });
@@ -282,7 +282,7 @@ describe("HoldfastModule", () => {
     [
       "options that an existing client cannot have",
       { locks: createLocks(memoryStore()), application: "billing", graceMs: 1 },
-      /application, graceMs: only for a client that is made over a store/,
+      /application, graceMs must not be set together with locks/,
     ],
   ])("refuses %s", async (_, options, message) => {
     const starting = NestFactory.createApplicationContext(HoldfastModule.forRoot(options), {

@@ -155,7 +155,7 @@ describe("prometheusMetrics", () => {
   test("takes its metrics out of the registry when it is stopped, and can begin anew", async () => {
     const register = new Registry();
     const stop = prometheusMetrics({ register });
-    expect(() => prometheusMetrics({ register })).toThrow(/holdfast_acquires_total already/);
+    expect(() => prometheusMetrics({ register })).toThrow(/already has a metric holdfast_acquires_total/);
     stop();
     stop();
     expect(await register.metrics()).toBe("\n");
@@ -170,7 +170,7 @@ describe("prometheusMetrics", () => {
   test("refuses a registry that has one of the names, and leaves that as it was", async () => {
     const register = new Registry();
     const own = new Counter({ name: "holdfast_warnings_total", help: "mine", registers: [register] });
-    expect(() => prometheusMetrics({ register })).toThrow(/holdfast_warnings_total already/);
+    expect(() => prometheusMetrics({ register })).toThrow(/already has a metric holdfast_warnings_total/);
     expect(register.getMetricsAsArray()).toEqual([own]);
     expect(() => prometheusMetrics({ register: "default" as never })).toThrow(/register must be a Registry/);
     expect(() => prometheusMetrics({ register: new Registry(), key: true as never })).toThrow(/key must be/);

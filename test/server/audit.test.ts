@@ -135,8 +135,8 @@ describe("a refusal for want of rights has a line", () => {
 
   test("without a token that is known", async () => {
     const { server, lines } = await audited();
-    await expect(locksOf(server, "nobody").status({ key: "own/k" })).rejects.toThrow("needs a token");
-    await expect(sessionOf(server, "nobody").acquire(claim("i"))).rejects.toThrow("needs a token");
+    await expect(locksOf(server, "nobody").status({ key: "own/k" })).rejects.toThrow("requires a token");
+    await expect(sessionOf(server, "nobody").acquire(claim("i"))).rejects.toThrow("requires a token");
     const line = { level: WARN, audit: "refused", reason: "unknown-token", address };
     expect(lines).toEqual([line, line]);
   });
@@ -151,7 +151,7 @@ describe("a refusal for want of rights has a line", () => {
     await session.acquire(claim("i"));
     writeFileSync(file, '{ "tokens": [] }');
     await server.reloadTokens();
-    await expect(session.renew([claim("i")])).rejects.toThrow("needs a token");
+    await expect(session.renew([claim("i")])).rejects.toThrow("requires a token");
     expect(lines[0]).toEqual({ ...refused, reason: "unknown-token" });
   });
 

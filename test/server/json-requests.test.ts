@@ -125,7 +125,7 @@ describe("an error of HTTP says what to do", () => {
     };
     const { headers: told } = await say2(server.url, headers, enveloped(""));
     expect(told["grpc-status"]).toBe("12");
-    expect(decodeURIComponent(`${told["grpc-message"]}`)).toContain("There is no");
+    expect(decodeURIComponent(`${told["grpc-message"]}`)).toContain("does not exist");
   });
 });
 

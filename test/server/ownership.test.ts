@@ -118,7 +118,7 @@ describe.each(["the same server", "another server"])("on %s", (where) => {
     expect(await mallory.acquireDetached({ ...request, maxWaitMs: 0 })).toMatchObject({ acquired: false });
     const ref = { key: "k", id: "run-1", token: "secret" };
     expect(await mallory.release(ref)).toMatchObject({ released: false });
-    await expect(mallory.extend(ref)).rejects.toThrow("There is no such lease");
+    await expect(mallory.extend(ref)).rejects.toThrow("does not exist");
     await expect(mallory.forceRelease({ key: "k", id: "alice:run-1" })).rejects.toThrow(
       "does not permit to admin",
     );

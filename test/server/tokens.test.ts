@@ -53,7 +53,7 @@ describe("a token file", () => {
     const logger = pino({ level: "error" }, { write: (line: string) => void lines.push(line) });
     const server = await startLockServer({ tokens: path, logger });
     writeTokens(path, '{ "tokens": [{ "name": "broken" }] }');
-    await expect.poll(() => lines.join(""), { timeout: 8_000 }).toContain("tokens from before stay");
+    await expect.poll(() => lines.join(""), { timeout: 8_000 }).toContain("previous tokens stay");
     const store = remoteStore(server.url, { token: "first" });
     await store.look({ key: "k", maxClaims: 0 });
     await store.close();

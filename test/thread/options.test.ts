@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 describe("heartbeatThread", () => {
   test.each<[string, unknown, RegExp]>([
-    ["neither a url nor a module", {}, /either a url or a module/],
+    ["neither a url nor a module", {}, /exactly one of url and module/],
     ["both", { url: "redis://localhost", module: "/store.js" }, /exactly one/],
     ["a url without a scheme", { url: "localhost" }, /must begin with one of .*redis:/],
     ["memory", { url: "memory:" }, /cannot be a memory: store/],
@@ -34,9 +34,7 @@ describe("heartbeatThread", () => {
 
   test("refuses a client that has a clock of its own", () => {
     const thread = heartbeatThread({ url: "redis://localhost" });
-    expect(() => createLocks(memoryStore(), { clock: new ManualClock(), thread })).toThrow(
-      /clock of this machine/,
-    );
+    expect(() => createLocks(memoryStore(), { clock: new ManualClock(), thread })).toThrow(/system clock/);
   });
 
   test("refuses options that Node does not know when the client is made", () => {
@@ -47,7 +45,7 @@ describe("heartbeatThread", () => {
 
   test("is what the option thread of a client takes, and nothing else", () => {
     expect(() => createLocks(memoryStore(), { thread: { url: "redis://localhost" } as never })).toThrow(
-      /what heartbeatThread of holdfast\/thread returns/,
+      /result of heartbeatThread, from holdfast\/thread/,
     );
   });
 });

@@ -1,5 +1,6 @@
-/** `holdfast doctor`: whether a store will do, and what is wrong where it will not. */
+/** `holdfast doctor`: checks a store and says what to repair. */
 import type { Command } from "commander";
+import { checkPrefix } from "../../core/index.ts";
 import { type Check, ok } from "../doctor/check.ts";
 import { examine, failure } from "../doctor/examination.ts";
 import { exitCodes } from "../exit-codes.ts";
@@ -13,23 +14,26 @@ interface DoctorOptions {
   readonly json?: true;
 }
 
-/** Below this, nobody else has keys. */
+/** A prefix that applications do not use. */
 const PREFIX = "holdfast-doctor/";
 
 export function configureDoctor(command: Command, output: Output): void {
   command
     .description(
-      "Checks a store, or a server and its store: whether it can be reached, whether this user may do all that locks take, how far apart the " +
-        "clocks are, how quick it is, whether fences grow, whether waiters are woken up, and what would survive a crash. It takes locks of " +
-        "its own, below a prefix that nobody else uses, and removes them.",
+      "Checks a store, or a server and its store: connection, rights, clocks, latency, fences, wake-ups and durability. " +
+        "It takes locks below a prefix of its own, and releases them.",
     )
-    .option("--prefix <prefix>", "where to take them, for a token that permits certain keys only", PREFIX)
+    .option(
+      "--prefix <prefix>",
+      "the prefix of these locks, for a token that permits certain keys only",
+      PREFIX,
+    )
     .option("--json", "one JSON object");
   addTargetOptions(command)
     .addHelpText(
       "after",
       `
-Exits with 1 when a check failed. Warnings are no failure.
+Exits with 1 if a check failed. Warnings are no failure.
 
 Examples:
   holdfast doctor
@@ -37,6 +41,7 @@ Examples:
   holdfast doctor --json | jq -r '.checks[] | select(.verdict != "ok") | .found'`,
     )
     .action(async (options: DoctorOptions) => {
+      checkPrefix(options.prefix, "--prefix");
       const target = resolveTarget(command);
       const checks = [
         ok("version", `holdfast ${version}, Node ${process.versions.node}`),
@@ -63,7 +68,8 @@ async function examineTarget(target: Target, prefix: string): Promise<readonly C
 
 function cannotOpen(target: Target, reason: unknown): Check {
   const advice = adviceFor(target);
-  return { ...failure("reachable", reason), ...(advice !== undefined && { remedy: advice }) };
+  const scheme = /^file:/i.test(target.url) ? "file" : "";
+  return { ...failure("reachable", reason, scheme), ...(advice !== undefined && { remedy: advice }) };
 }
 
 const marks: Readonly<Record<Check["verdict"], readonly [Colour, string]>> = {

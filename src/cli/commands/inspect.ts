@@ -1,7 +1,8 @@
 /** `holdfast inspect`: who holds a key, and who waits for it. */
 import type { Command } from "commander";
-import { checkInteger } from "../../core/index.ts";
+import { bounds, checkKey } from "../../core/index.ts";
 import { claimHeadings, claimRow, viewOfKey } from "../claim-view.ts";
+import { parseInteger } from "../number.ts";
 import type { Output } from "../output.ts";
 import { table, toJson } from "../output.ts";
 import { addTargetOptions, resolveTarget, withLocks } from "../target.ts";
@@ -13,7 +14,7 @@ interface InspectOptions {
 
 export function configureInspect(command: Command, output: Output): void {
   command
-    .description("Shows who holds a key, in order of grant, and who waits for it, in order of turn.")
+    .description("Shows the holders of a key in order of grant, and its waiters in order of turn.")
     .argument("<key>", "the key")
     .option("--json", "one JSON object")
     .option("--max-claims <number>", "how many holders and waiters to show", "100");
@@ -26,7 +27,8 @@ Examples:
   holdfast inspect nightly-report --json | jq '.held[0].fence'`,
     )
     .action(async (key: string, options: InspectOptions) => {
-      const maxClaims = checkInteger("--max-claims", Number(options.maxClaims), 0, 10_000);
+      checkKey(key, "<key>");
+      const maxClaims = parseInteger("--max-claims", options.maxClaims, 0, bounds.maxShownClaims);
       await withLocks(resolveTarget(command), async (locks) => {
         const view = viewOfKey(await locks.inspect(key, { maxClaims }));
         if (options.json) {
@@ -40,7 +42,7 @@ Examples:
         output.line("");
         for (const line of table(output, claimHeadings, claims.map(claimRow))) output.line(line);
         const hidden = view.heldCount + view.waitingCount - claims.length;
-        if (hidden > 0) output.note(`${hidden} more are not shown; --max-claims shows more.`);
+        if (hidden > 0) output.note(`${hidden} more claims are not shown. Raise --max-claims to see them.`);
       });
     });
 }

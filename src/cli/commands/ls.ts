@@ -1,7 +1,8 @@
 /** `holdfast ls`: which keys are held or waited for. */
 import type { Command } from "commander";
-import { checkInteger, type KeyStatus } from "../../core/index.ts";
+import { bounds, checkPrefix, type KeyStatus } from "../../core/index.ts";
 import { type KeyView, keyHeadings, keyRow, viewOfKey } from "../claim-view.ts";
+import { parseInteger } from "../number.ts";
 import type { Output } from "../output.ts";
 import { table, toJson } from "../output.ts";
 import { addTargetOptions, resolveTarget, withLocks } from "../target.ts";
@@ -14,10 +15,10 @@ interface LsOptions {
 export function configureLs(command: Command, output: Output): void {
   command
     .description(
-      "Lists the keys that are held or waited for. It is not a snapshot: what changes meanwhile may be missing.",
+      "Lists the keys that are held or waited for. The list is not a snapshot: keys that change meanwhile may be missing.",
     )
     .argument("[prefix]", "only keys that begin with this")
-    .option("--json", "one JSON object a key, each on a line of its own")
+    .option("--json", "one JSON object per key and line")
     .option("--max-claims <number>", "how many holders and waiters to show of each key with --json", "100");
   addTargetOptions(command)
     .addHelpText(
@@ -28,10 +29,11 @@ Examples:
   holdfast ls billing/
   holdfast ls --json | jq -r 'select(.waitingCount > 0) | .key'`,
     )
-    .action(async (prefix: string | undefined, options: LsOptions) => {
-      const maxClaims = checkInteger("--max-claims", Number(options.maxClaims), 0, 10_000);
+    .action(async (prefix: string = "", options: LsOptions) => {
+      checkPrefix(prefix, "[prefix]");
+      const maxClaims = parseInteger("--max-claims", options.maxClaims, 0, bounds.maxShownClaims);
       await withLocks(resolveTarget(command), async (locks) => {
-        const listing = locks.list({ prefix: prefix ?? "", maxClaims });
+        const listing = locks.list({ prefix, maxClaims });
         if (options.json) await printLines(output, listing);
         else await printTable(output, listing, prefix);
       });
@@ -42,11 +44,13 @@ async function printLines(output: Output, listing: AsyncIterable<KeyStatus>): Pr
   for await (const status of listing) output.line(toJson(viewOfKey(status)));
 }
 
-async function printTable(output: Output, listing: AsyncIterable<KeyStatus>, prefix = ""): Promise<void> {
+async function printTable(output: Output, listing: AsyncIterable<KeyStatus>, prefix: string): Promise<void> {
   const views = await collect(listing);
   if (views.length === 0) {
     output.note(
-      prefix === "" ? "Nothing is held or waited for." : `Nothing below "${prefix}" is held or waited for.`,
+      prefix === ""
+        ? "No key is held or waited for."
+        : `No key that begins with "${prefix}" is held or waited for.`,
     );
     return;
   }

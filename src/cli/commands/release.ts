@@ -1,7 +1,7 @@
 /** `holdfast release`: ends somebody's claim by force. */
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
-import type { ClaimStatus, KeyStatus } from "../../core/index.ts";
+import { type ClaimStatus, checkKey, type KeyStatus } from "../../core/index.ts";
 import { modeText, viewOfClaim } from "../claim-view.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { CliError, usageError } from "../failure.ts";
@@ -17,19 +17,19 @@ interface ReleaseOptions {
 export function configureRelease(command: Command, output: Output): void {
   command
     .description(
-      "Ends a claim, held or waiting, whoever has it. The next in the queue is granted the key at once, while the former holder " +
-        "learns of it at its next heartbeat only: a third of its ttl later. Until then nothing but the fence keeps the two apart.",
+      "Ends a claim of any client, held or waiting. The next waiter is granted the key at once. The former holder learns of it " +
+        "at its next heartbeat, up to a third of its ttl later. Until then only the fence keeps the two apart.",
     )
     .argument("<key>", "the key")
-    .argument("[id]", "the claim's id, as inspect shows it; not needed where one claim holds the key")
-    .option("-y, --yes", "do not ask")
-    .option("--all", "every claim that holds the key")
+    .argument("[id]", "the claim's id, as ls and inspect show it; not needed if one claim holds the key")
+    .option("-y, --yes", "do not ask for confirmation")
+    .option("--all", "end every claim that holds the key")
     .option("--json", "one JSON object");
   addTargetOptions(command)
     .addHelpText(
       "after",
       `
-Exits with 1 when there was nothing to release.
+Exits with 1 if there was no claim to end.
 
 Examples:
   holdfast release nightly-report
@@ -37,7 +37,8 @@ Examples:
     )
     .action(async (key: string, id: string | undefined, options: ReleaseOptions) => {
       if (id !== undefined && options.all)
-        throw usageError("An id and --all exclude each other: pass one of them.");
+        throw usageError("[id] and --all exclude each other. Pass one of them.");
+      checkKey(key, "<key>");
       await withLocks(resolveTarget(command), async (locks) => {
         const status = await locks.inspect(key, { maxClaims: 10_000 });
         const claims = choose(status, id, options.all === true);
@@ -51,7 +52,7 @@ Examples:
     });
 }
 
-/** The claims that are meant. Which of several, nobody but the user can say. */
+/** The claims to end. If several hold the key, the user has to choose. */
 function choose(
   { key, held, waiting, heldCount }: KeyStatus,
   id: string | undefined,
@@ -62,7 +63,7 @@ function choose(
     const ids = held.slice(0, 5).map((claim) => claim.id);
     throw usageError(
       `${heldCount} claims hold "${key}": ${ids.join(", ")}${heldCount > ids.length ? ", …" : ""}.`,
-      "Name one of them by its id, or pass --all.",
+      `Write: holdfast release ${key} <id> for one of them, or pass --all.`,
     );
   }
   return held;
@@ -71,8 +72,8 @@ function choose(
 async function confirm(output: Output, key: string, claims: readonly ClaimStatus[]): Promise<void> {
   if (!process.stdin.isTTY) {
     throw usageError(
-      "There is nobody to ask whether this is meant, since the input is no terminal.",
-      "Pass --yes.",
+      "release asks for confirmation, but the standard input is not a terminal.",
+      "Pass --yes to release without a question.",
     );
   }
   for (const claim of claims.slice(0, 10)) {
@@ -83,17 +84,17 @@ async function confirm(output: Output, key: string, claims: readonly ClaimStatus
   }
   const asking = createInterface({ input: process.stdin, output: process.stderr });
   const gone = new AbortController();
-  // Ctrl-C and Ctrl-D are a no. Without these the question would never be answered.
+  // Ctrl-C and Ctrl-D answer no. Without these listeners the question would stay open.
   asking.on("SIGINT", () => asking.close());
   asking.on("close", () => gone.abort());
   const what = claims.length === 1 ? "this claim" : `these ${claims.length} claims`;
-  const question = `End ${what}? Whoever has it may still be at work. [y/N] `;
+  const question = `End ${what}? A holder may still be at work. [y/N] `;
   const answer = await asking.question(question, { signal: gone.signal }).catch(() => "");
   asking.close();
-  if (!/^y(es)?$/i.test(answer.trim())) throw new CliError(exitCodes.no, "nothing was released.");
+  if (!/^y(es)?$/i.test(answer.trim())) throw new CliError(exitCodes.no, "cancelled, no claim was ended.");
 }
 
 function tell(output: Output, key: string, released: readonly string[]): void {
-  if (released.length === 0) output.note(`There was nothing to release on "${key}".`);
+  if (released.length === 0) output.note(`"${key}" has no such claim. No claim was ended.`);
   for (const id of released) output.line(`released ${id} on ${key}`);
 }

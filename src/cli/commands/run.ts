@@ -3,18 +3,21 @@ import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import {
   type AcquireOptions,
-  AcquireTimeoutError,
-  checkInteger,
+  bounds,
+  checkId,
+  checkInfo,
+  checkKey,
   HoldfastError,
   type Lease,
   type Locks,
   type PermitOptions,
 } from "../../core/index.ts";
-import { parseDuration } from "../duration.ts";
+import { parseDuration, roughDuration, writeDuration } from "../duration.ts";
 import { checkExecutable, shellFor } from "../executable.ts";
-import { exitCodes } from "../exit-codes.ts";
-import { CliError, usageError } from "../failure.ts";
+import { exitCodeOf, exitCodes } from "../exit-codes.ts";
+import { inFlags, usageError } from "../failure.ts";
 import { type KillPlan, planKill } from "../kill-plan.ts";
+import { parseInteger } from "../number.ts";
 import type { Output } from "../output.ts";
 import { type StopSignal, stopSignal } from "../stop-signal.ts";
 import { supervise } from "../supervision.ts";
@@ -32,9 +35,10 @@ interface RunOptions {
   readonly killAfter?: string;
   readonly margin?: string;
   readonly foreground?: true;
+  readonly contendedExitCode: string;
 }
 
-/** What the options come to. */
+/** The options, resolved. */
 interface Terms {
   readonly key: string;
   readonly plan: KillPlan;
@@ -42,26 +46,32 @@ interface Terms {
   readonly shared: boolean;
   readonly permits: { readonly count: number; readonly limit: number } | undefined;
   readonly acquire: AcquireOptions & PermitOptions;
+  readonly contendedExitCode: number;
 }
 
 export function configureRun(command: Command, output: Output): void {
   command
     .usage("<key> [options] -- <command> [arguments...]")
     .description(
-      "Waits for the lock, runs the command, gives the lock back, and exits as the command does. The command finds HOLDFAST_KEY, " +
-        "HOLDFAST_FENCE and HOLDFAST_ID in its environment. Signals are passed on to it. When the lease cannot be renewed, the command is " +
-        "stopped, with all that it has started, before anybody else can be granted the lock.",
+      "Waits for the lock, runs the command, releases the lock, and exits as the command does. The command finds HOLDFAST_KEY, " +
+        "HOLDFAST_FENCE and HOLDFAST_ID in its environment. Signals are passed on to it. If the lease cannot be renewed, the command " +
+        "and its process group are stopped before another claim can be granted the lock.",
     )
     .argument("<key>", "the key of the lock")
     .argument("<command...>", "the command, after --")
-    .option("--ttl <duration>", "how long the lock stays taken when this process or its machine dies", "30s")
+    .option("--ttl <duration>", "how long the lock stays taken if this process or its machine dies", "30s")
     .option("--wait <duration>", "how long to wait for the lock; 0 does not wait (default: without end)")
+    .option(
+      "--contended-exit-code <number>",
+      "the exit code if the lock is not acquired, 0 to 255; 0 prints no error",
+      `${exitCodes.notAcquired}`,
+    )
     .option("--shared", "hold it together with other shared holders, as a reader")
     .option("--permits <n/m>", "take n of m permits, as of a semaphore")
     .option("--priority <number>", "higher goes first, 0 to 65535")
-    .option("--id <id>", "the claim's id: a retry with the same id takes over what a crashed run has left")
+    .option("--id <id>", "the claim's id; a retry with the same id takes over the claim of a crashed run")
     .option("--info <text>", "for people who look at the lock (default: the command's name)")
-    .option("--max-hold <duration>", "stop the command when it has held the lock for so long")
+    .option("--max-hold <duration>", "stop the command when it has held the lock for this long")
     .option("--kill-after <duration>", "from SIGTERM to SIGKILL (default: a third of the ttl, at most 10s)")
     .option(
       "--margin <duration>",
@@ -70,7 +80,7 @@ export function configureRun(command: Command, output: Output): void {
     .addOption(
       new Option(
         "--foreground",
-        "let the command have the terminal; what it has started is then not stopped with it",
+        "let the command have the terminal; its child processes are then not stopped with it",
       ),
     );
   addTargetOptions(command)
@@ -78,16 +88,19 @@ export function configureRun(command: Command, output: Output): void {
       "after",
       `
 Exit codes besides those of the command:
-  64 wrong usage · 69 store or server unavailable · 70 other failure · 75 not acquired · 77 not permitted
+  64 wrong usage · 69 store or server unavailable · 70 other failure · 77 not permitted
+  75 not acquired, unless --contended-exit-code is another
   79 lease lost · 126 not executable · 127 not found · 128+n ended by signal n
 
 Examples:
   holdfast run nightly-report -- ./report.sh
   holdfast run nightly-report --wait 0 -- ./report.sh
+  holdfast run nightly-report --wait 0 --contended-exit-code 0 -- ./report.sh
   holdfast run gpu --permits 1/4 --store redis://localhost:6379 -- python train.py
   holdfast run schema --ttl 1m --info "release 4.2" -- sh -c 'migrate --fence "$HOLDFAST_FENCE"'`,
     )
     .action(async (key: string, words: string[], options: RunOptions) => {
+      refuseMisplacedWords(process.argv, words);
       const stop = stopSignal(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]);
       const terms = resolveTerms(key, words, options);
       checkExecutable(words[0] ?? "");
@@ -104,10 +117,29 @@ Examples:
     });
 }
 
+/** Before `--` stands the key alone: commander would take the first word of the command as a key that is missing. */
+function refuseMisplacedWords(argv: readonly string[], words: readonly string[]): void {
+  const dashes = argv.indexOf("--");
+  const command = argv.slice(dashes + 1);
+  if (dashes === -1 || command.length === words.length) return;
+  const written = command.length === 0 ? "<command> [arguments...]" : command.join(" ");
+  throw usageError(
+    command.length > words.length
+      ? "the key is missing before --."
+      : "only the key may stand before --, as one word.",
+    `Write: holdfast run <key> -- ${written}`,
+  );
+}
+
 function resolveTerms(key: string, words: readonly string[], options: RunOptions): Terms {
   const duration = (name: string, text: string | undefined) =>
     text === undefined ? undefined : parseDuration(name, text);
-  const ttlMs = checkInteger("--ttl", parseDuration("--ttl", options.ttl), 10, 86_400_000);
+  const { minTtlMs, maxTtlMs } = bounds;
+  const ttlMs = parseDuration("--ttl", options.ttl);
+  if (ttlMs < minTtlMs || ttlMs > maxTtlMs) {
+    const range = `${writeDuration(minTtlMs)} to ${writeDuration(maxTtlMs)}`;
+    throw usageError(`--ttl must be from ${range}, not ${options.ttl}.`);
+  }
   const plan = planKill({
     ttlMs,
     killAfterMs: duration("--kill-after", options.killAfter),
@@ -116,36 +148,43 @@ function resolveTerms(key: string, words: readonly string[], options: RunOptions
   const maxHoldMs = duration("--max-hold", options.maxHold);
   if (maxHoldMs !== undefined && maxHoldMs <= plan.killAfterMs + plan.marginMs) {
     throw usageError(
-      "--max-hold leaves the command no time: it must be more than --kill-after and --margin together.",
+      `--max-hold ${options.maxHold} leaves the command no time to run.`,
+      `Make it longer than --kill-after and --margin together: ${writeDuration(plan.killAfterMs + plan.marginMs)}.`,
     );
   }
   if (options.shared && options.permits !== undefined) {
-    throw usageError("--shared and --permits exclude each other: pass one of them.");
+    throw usageError("--shared and --permits exclude each other. Pass one of them.");
   }
   const permits = parsePermits(options.permits);
   const waitMs = duration("--wait", options.wait);
   const { priority, id } = options;
   return {
-    key,
+    key: checkKey(key, "<key>"),
     plan,
     maxHoldMs,
     shared: options.shared === true,
     permits,
     acquire: {
-      info: options.info ?? basename(words[0] ?? ""),
+      info: checkInfo(options.info ?? basename(words[0] ?? ""), "--info"),
       ...(waitMs !== undefined && { waitMs }),
-      ...(priority !== undefined && { priority: checkInteger("--priority", Number(priority), 0, 65_535) }),
-      ...(id !== undefined && { id }),
+      ...(priority !== undefined && {
+        priority: parseInteger("--priority", priority, 0, bounds.maxPriority),
+      }),
+      ...(id !== undefined && { id: checkId(id, "--id") }),
       ...(permits !== undefined && { permits: permits.count }),
     },
+    contendedExitCode: parseInteger("--contended-exit-code", options.contendedExitCode, 0, 255),
   };
 }
 
 function parsePermits(text: string | undefined): Terms["permits"] {
   if (text === undefined) return undefined;
   const [, count, limit] = /^(\d{1,10})\/(\d{1,10})$/.exec(text) ?? [];
-  if (count === undefined || limit === undefined || Number(count) < 1 || Number(count) > Number(limit)) {
-    throw usageError(`--permits must be n/m, n of m permits such as 1/4, not ${JSON.stringify(text)}.`);
+  const most = bounds.maxPermits;
+  if (Number(count ?? 0) < 1 || Number(count) > Number(limit) || Number(limit) > most) {
+    throw usageError(
+      `--permits must be n/m, such as 1/4, with 1 <= n <= m <= ${most}, not ${JSON.stringify(text)}.`,
+    );
   }
   return { count: Number(count), limit: Number(limit) };
 }
@@ -160,8 +199,9 @@ async function runLocked(
   output: Output,
 ): Promise<number> {
   const lease = await acquire(locks, terms, stop, output);
+  if (lease === undefined) return terms.contendedExitCode;
   try {
-    // Whoever waited may have learnt of the grant late in the claim's life; the command starts with a whole ttl.
+    // A waiter may learn of its grant late in the claim's life; the command starts with a whole ttl.
     if (lease.expiresInMs < (terms.plan.ttlMs * 2) / 3) await lease.extend(terms.plan.ttlMs);
     if (stop.number() !== 0) return exitCodes.signal + stop.number();
     const [command = "", ...args] = words;
@@ -175,7 +215,7 @@ async function runLocked(
       foreground,
       note: output.note,
     });
-    // Signals are the command's from here on. It listens to them already, so there is no moment in which nobody does.
+    // The supervision handles signals from here on. It listens already, so none is lost.
     stop.forget();
     const ending = await supervised;
     return ending.lost ? exitCodes.lost : ending.exitCode;
@@ -184,7 +224,13 @@ async function runLocked(
   }
 }
 
-async function acquire(locks: Locks, terms: Terms, stop: StopSignal, output: Output): Promise<Lease> {
+/** Resolves to undefined if the lock is not acquired, once the reason is printed. */
+async function acquire(
+  locks: Locks,
+  terms: Terms,
+  stop: StopSignal,
+  output: Output,
+): Promise<Lease | undefined> {
   const { key, plan, maxHoldMs, permits } = terms;
   const lockOptions = { ttlMs: plan.ttlMs, ...(maxHoldMs !== undefined && { maxHoldMs }) };
   const single = terms.shared ? locks.rwLock(key, lockOptions).read : locks.mutex(key, lockOptions);
@@ -198,23 +244,21 @@ async function acquire(locks: Locks, terms: Terms, stop: StopSignal, output: Out
       },
     });
   } catch (error) {
-    if (!(error instanceof AcquireTimeoutError)) throw error;
-    throw await notAcquired(locks, key);
+    if (!(error instanceof HoldfastError) || exitCodeOf(error.code) !== exitCodes.notAcquired) throw error;
+    if (terms.contendedExitCode !== exitCodes.ok)
+      output.note(`holdfast: ${await contention(locks, error, key)}`);
+    return undefined;
   }
 }
 
-/** Says who has it, if that can be found out: it is the first question anyway. */
-async function notAcquired(locks: Locks, key: string): Promise<CliError> {
-  const message = `ACQUIRE_TIMEOUT: "${key}" was not acquired`;
-  try {
-    const { held, waitingCount } = await locks.inspect(key, { maxClaims: 1 });
-    const [holder] = held;
-    if (holder === undefined) return new CliError(exitCodes.notAcquired, `${message}.`);
-    const info = holder.info === "" ? "" : ` ("${holder.info}")`;
-    const waiting = waitingCount === 0 ? "" : `, and ${waitingCount} wait for it`;
-    return new CliError(exitCodes.notAcquired, `${message}: ${holder.owner}${info} holds it${waiting}.`);
-  } catch (error) {
-    if (!(error instanceof HoldfastError)) throw error;
-    return new CliError(exitCodes.notAcquired, `${message}.`);
-  }
+/** Names the holder and the time that its lease still has, if the store answers. */
+async function contention(locks: Locks, error: HoldfastError, key: string): Promise<string> {
+  if (error.code !== "ACQUIRE_TIMEOUT") return `${error.code}: ${error.message}`;
+  const status = await locks.inspect(key, { maxClaims: 1 }).catch(() => undefined);
+  const [holder] = status?.held ?? [];
+  if (status === undefined || holder === undefined) return `${error.code}: ${inFlags(error.message)}`;
+  const info = holder.info === "" ? "" : ` ("${holder.info}")`;
+  const waiting = status.waitingCount === 0 ? "" : ` Waiting claims: ${status.waitingCount}.`;
+  const left = roughDuration(holder.expiresInMs);
+  return `${error.code}: "${key}" is held by ${holder.owner}${info} for up to ${left} more.${waiting}`;
 }

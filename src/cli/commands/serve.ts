@@ -1,9 +1,9 @@
 /** `holdfast serve`: a lock server over any store. */
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
 import { HoldfastError, type Store } from "../../core/index.ts";
-import { openStore } from "../../open/index.ts";
+
+import { makeFolder } from "../../platform/index.js";
 import {
   type LockServer,
   type Log,
@@ -28,7 +28,7 @@ import {
 import { writeValue } from "../serve/setting-values.ts";
 import { welcome } from "../serve/welcome.ts";
 import { stopSignal } from "../stop-signal.ts";
-import { readNamed } from "../target.ts";
+import { openNamed, readNamed } from "../target.ts";
 
 interface ServeOptions {
   readonly config?: string;
@@ -43,14 +43,14 @@ const FIRST_ANSWER_MS = 2_000;
 export function configureServe(command: Command, output: Output): void {
   command
     .description(
-      "Runs a lock server over a store: by default over files in a folder, which survive a restart. It listens on this machine " +
-        "only, unless told otherwise. SIGTERM and Ctrl-C stop it when what is under way has ended, a second one at once; SIGHUP reads the " +
+      "Runs a lock server over a store: by default over files in a folder, which survive a restart. By default it listens on this " +
+        "machine only. SIGTERM and Ctrl-C stop it once open calls have ended; a second signal stops it at once. SIGHUP reads the " +
         "token file again.",
     )
     .addOption(new Option("--config <path>", "a configuration file, YAML or JSON").env("HOLDFAST_CONFIG"))
     .option("--print-config", "print every setting and where it comes from, and do not start")
     .option("--json", "with --print-config: one JSON object")
-    .option("--welcome", "print what to try, once it listens");
+    .option("--welcome", "print commands to try, once it listens");
   for (const setting of settings) {
     if (setting.name === "limits.maxMessageBytes") command.optionsGroup("Limits:");
     command.addOption(optionOf(setting));
@@ -59,8 +59,8 @@ export function configureServe(command: Command, output: Output): void {
     .addHelpText(
       "after",
       `
-Every setting has a variable in the environment as well, and a key in the configuration file: --tls-cert is HOLDFAST_TLS_CERT
-and "tls.cert". A flag wins over the environment, that over the file.
+Each setting also has an environment variable and a key in the configuration file: --tls-cert is HOLDFAST_TLS_CERT and
+"tls.cert". A flag overrides the environment; the environment overrides the file.
 
 Examples:
   holdfast serve
@@ -132,12 +132,12 @@ async function serveLogged(
   // Before anything is open: what a signal interrupts must be closed in order.
   const stop = stopSignal(["SIGINT", "SIGTERM"]);
   const url = storeUrl(configuration);
-  const store = await openStore(url);
+  const store = await openNamed(url, configuration.get("store")?.origin ?? "url");
   let server: LockServer | undefined;
   process.on("SIGHUP", () => void server?.reloadTokens());
   try {
     await firstAnswer(store, (error) =>
-      logger.warn({ code: error.code }, `${error.message} Serving anyway.`),
+      logger.warn({ code: error.code }, `${error.message} The server starts anyway.`),
     );
     server = await start({ ...serverOptions(configuration), store, logger, closeStore: true });
   } catch (error) {
@@ -156,17 +156,20 @@ function storeUrl(configuration: Configuration): string {
   if (typeof store === "string") {
     if (/^holdfasts?:/i.test(store)) {
       const { origin } = configuration.get("store") ?? {};
-      throw usageError(`${origin} names a lock server, and a server needs a store: ${maskedUrl(store)}.`);
+      throw usageError(
+        `${origin} names a lock server: ${maskedUrl(store)}.`,
+        "Name a store instead, such as redis://localhost:6379.",
+      );
     }
     return store;
   }
   const folder = String(value("data"));
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
   } catch (error) {
     throw usageError(
-      `The data folder cannot be made: ${(error as Error).message}.`,
-      "Name another one with --data.",
+      `cannot make the data folder: ${(error as Error).message}.`,
+      "Name another folder with --data.",
     );
   }
   return `file:${join(folder, "locks").split("/").map(encodeURIComponent).join("/")}`;
@@ -196,7 +199,10 @@ function tlsOptions(configuration: Configuration): ServerOptions["tls"] {
   });
   if (cert === undefined && key === undefined && clientCa === undefined) return undefined;
   if (cert === undefined || key === undefined) {
-    throw usageError("Encryption takes both --tls-cert and --tls-key; --tls-client-ca comes on top of them.");
+    throw usageError(
+      "TLS needs both --tls-cert and --tls-key.",
+      "Pass both; --tls-client-ca is optional beside them.",
+    );
   }
   return { cert, key, ...(clientCa !== undefined && { clientCa }) };
 }
@@ -205,7 +211,10 @@ function tlsOptions(configuration: Configuration): ServerOptions["tls"] {
 async function firstAnswer(store: Store, onOutage: (error: HoldfastError) => void): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    const silent = new HoldfastError("STORE_UNAVAILABLE", "The store does not answer.");
+    const silent = new HoldfastError(
+      "STORE_UNAVAILABLE",
+      `The store did not answer within ${FIRST_ANSWER_MS} ms.`,
+    );
     timer = setTimeout(() => reject(silent), FIRST_ANSWER_MS);
   });
   try {
@@ -227,12 +236,15 @@ async function start(options: ServerOptions): Promise<LockServer> {
     if (code === "EADDRINUSE") {
       throw new CliError(
         exitCodes.failure,
-        `something else listens on ${options.host}:${options.port} already.`,
-        "Perhaps a server runs there. Otherwise pass another --port; 0 takes any that is free.",
+        `another process already listens on ${options.host}:${options.port}.`,
+        "Stop that process, or pass another --port. --port 0 takes any free port.",
       );
     }
     if (code === "ENOENT" || code === "EACCES" || code === "EADDRNOTAVAIL" || code?.startsWith("ERR_OSSL")) {
-      throw usageError(`the server cannot start: ${message}.`);
+      throw usageError(
+        `the server cannot start: ${message}.`,
+        "Check --address, and the files of --tokens, --tls-cert, --tls-key and --tls-client-ca.",
+      );
     }
     throw error;
   }

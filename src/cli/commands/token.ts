@@ -19,27 +19,28 @@ const verbs: readonly Verb[] = ["acquire", "read", "admin"];
 const TOKEN_BYTES = 32;
 
 export function configureToken(command: Command, output: Output): void {
-  command.description("Makes tokens, by which a server knows its clients.");
+  command.description("Makes tokens, which identify the clients of a server.");
   command
     .command("new")
     .summary("make a token")
     .description(
-      "Makes a token and prints it, once: it is kept nowhere. The server's token file gets its hash, which is printed as well, or " +
-        "added to the file with --add-to. A server reads the file again when it changes.",
+      "Makes a token and prints it. It is not stored, so it is shown only once. The entry for the server's token file, with the " +
+        "token's hash, is printed as well, or added to the file with --add-to. A server reads the file again when it changes.",
     )
-    .requiredOption("--name <name>", "for logs, limits and people")
+    .requiredOption("--name <name>", "the name of the token in logs and limits")
     .option(
       "--grant <prefix=verbs>",
-      "what it permits, such as billing/=acquire,read; may be given several times",
+      "a permission, such as billing/=acquire,read; may be given several times",
       (grant: string, before: readonly string[]) => [...before, grant],
       [] as readonly string[],
     )
-    .option("--add-to <path>", "the token file to add it to, which is made if it is missing")
+    .option("--add-to <path>", "the token file to add the entry to; it is made if it is missing")
     .option("--json", "one JSON object")
     .addHelpText(
       "after",
       `
-Verbs: acquire takes, keeps and gives back locks; read sees who has them; admin ends those of others. An empty prefix is every key.
+Verbs: acquire takes, renews and releases locks; read lists holders and waiters; admin ends claims of others.
+An empty prefix stands for every key.
 
 Examples:
   holdfast token new --name billing --grant billing/=acquire,read
@@ -48,8 +49,8 @@ Examples:
     .action((options: TokenOptions) => {
       if (options.grant.length === 0) {
         throw usageError(
-          "A token without a --grant permits nothing.",
-          "Pass --grant prefix=acquire,read, for instance.",
+          "a token without a --grant permits nothing.",
+          "Pass at least one, such as --grant billing/=acquire,read",
         );
       }
       const token = `hf_${randomBytes(TOKEN_BYTES).toString("base64url")}`;
@@ -65,8 +66,8 @@ function parseGrant(text: string): Grant {
   const wrong = words.find((word) => !verbs.includes(word as Verb));
   if (prefix === undefined || wrong !== undefined) {
     throw usageError(
-      `--grant must be a prefix, "=", and verbs among ${verbs.join(", ")}, not ${JSON.stringify(text)}.`,
-      "For instance --grant billing/=acquire,read",
+      `--grant must be a prefix, "=" and verbs out of ${verbs.join(", ")}, not ${JSON.stringify(text)}.`,
+      "Write, for instance: --grant billing/=acquire,read",
     );
   }
   return { prefix, verbs: words as Verb[] };
@@ -77,8 +78,8 @@ function addEntry(path: string, entry: TokenEntry): void {
   const tokens = readEntries(path);
   if (tokens.some((other) => other.name === entry.name)) {
     throw usageError(
-      `${path} has a token called "${entry.name}" already.`,
-      "Take another name, or remove that one first.",
+      `${path} already has a token named "${entry.name}".`,
+      "Choose another --name, or remove that entry first.",
     );
   }
   const temporary = `${path}.${process.pid}.new`;
@@ -86,12 +87,15 @@ function addEntry(path: string, entry: TokenEntry): void {
     writeFileSync(temporary, `${JSON.stringify({ tokens: [...tokens, entry] }, undefined, 2)}\n`, {
       mode: 0o600,
     });
-    // Whoever may read the file may go on reading it.
+    // The users who may read the file keep that right.
     const before = statSync(path, { throwIfNoEntry: false });
     if (before !== undefined) chmodSync(temporary, before.mode);
     renameSync(temporary, path);
   } catch (error) {
-    throw usageError(`--add-to names a file that cannot be written: ${(error as Error).message}.`);
+    throw usageError(
+      `cannot write the file of --add-to: ${(error as Error).message}.`,
+      "Check the path and its permissions.",
+    );
   }
 }
 
@@ -101,15 +105,21 @@ function readEntries(path: string): readonly TokenEntry[] {
     text = readFileSync(path, "utf8");
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw usageError(`--add-to names a file that cannot be read: ${(error as Error).message}.`);
+    throw usageError(
+      `cannot read the file of --add-to: ${(error as Error).message}.`,
+      "Check the path and its permissions.",
+    );
   }
   try {
     const { tokens } = JSON.parse(text) as { tokens: readonly TokenEntry[] };
     if (Array.isArray(tokens)) return tokens;
   } catch {
-    // Told below.
+    // Reported below.
   }
-  throw usageError(`--add-to names a file that is no token file: ${path} is not { "tokens": [ … ] }.`);
+  throw usageError(
+    `the file of --add-to is not a token file: ${path} is not { "tokens": [ … ] }.`,
+    "Name another file. A missing file is made.",
+  );
 }
 
 function print(output: Output, { json, addTo }: TokenOptions, token: string, entry: TokenEntry): void {
@@ -117,12 +127,12 @@ function print(output: Output, { json, addTo }: TokenOptions, token: string, ent
     output.line(toJson({ token, entry }));
     return;
   }
-  output.note("The token, shown this once. Give it to the client as HOLDFAST_TOKEN:");
+  output.note("The token, which is shown only once. Give it to the client as HOLDFAST_TOKEN:");
   output.line(token);
   if (addTo !== undefined) {
-    output.note(`Its hash was added to ${addTo}.`);
+    output.note(`The hash of the token was added to ${addTo}.`);
     return;
   }
-  output.note('Its entry, for the list "tokens" of the server\'s token file:');
+  output.note('The entry for the list "tokens" of the server\'s token file:');
   output.line(JSON.stringify(entry));
 }

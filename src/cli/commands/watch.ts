@@ -1,11 +1,11 @@
-/** `holdfast watch`: what becomes of keys, as it happens. */
+/** `holdfast watch`: changes of keys as they happen. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
-import { HoldfastError, type Locks } from "../../core/index.ts";
+import { checkKey, checkPrefix, HoldfastError, type Locks } from "../../core/index.ts";
 import { type KeyView, keyHeadings, keyRow, modeText, viewOfKey } from "../claim-view.ts";
-import { parseDuration } from "../duration.ts";
+import { parseDuration, writeDuration } from "../duration.ts";
 import { exitCodes } from "../exit-codes.ts";
-import { usageError } from "../failure.ts";
+import { inFlags, usageError } from "../failure.ts";
 import { changesBetween, claimsOf, type KeyChange } from "../key-changes.ts";
 import { type Output, table, toJson } from "../output.ts";
 import { stopSignal } from "../stop-signal.ts";
@@ -24,14 +24,14 @@ const FOLLOWED_CLAIMS = 1_000;
 export function configureWatch(command: Command, output: Output): void {
   command
     .description(
-      "Shows what becomes of a key, of the keys with a prefix, or of all. On a terminal it is a table that is drawn again and again; " +
-        "otherwise a line for every change, beginning with what is there. It looks at the store once an interval, so what comes and goes " +
-        "between two looks is not seen. Ctrl-C ends it.",
+      "Shows the changes of one key, of the keys with a prefix, or of all keys. On a terminal it redraws a table; otherwise it prints " +
+        "the claims that exist, then a line per change. It reads the store once per interval, so it misses claims that come and go " +
+        "in between. Ctrl-C ends it.",
     )
-    .argument("[key]", "the key; all if there is none")
+    .argument("[key]", "the key (default: all keys)")
     .option("--prefix <prefix>", "the keys that begin with this, instead of one key")
-    .option("--interval <duration>", "how long to wait between two looks", "1s")
-    .option("--json", "one JSON object a change, each on a line of its own");
+    .option("--interval <duration>", "how long to wait between two reads", "1s")
+    .option("--json", "one JSON object per change and line");
   addTargetOptions(command)
     .addHelpText(
       "after",
@@ -43,8 +43,10 @@ Examples:
     )
     .action(async (key: string | undefined, options: WatchOptions) => {
       if (key !== undefined && options.prefix !== undefined) {
-        throw usageError("A key and --prefix exclude each other: pass one of them.");
+        throw usageError("[key] and --prefix exclude each other. Pass one of them.");
       }
+      if (key !== undefined) checkKey(key, "[key]");
+      if (options.prefix !== undefined) checkPrefix(options.prefix, "--prefix");
       const intervalMs = parseDuration("--interval", options.interval);
       if (intervalMs < 100) throw usageError(`--interval must be 100ms or more, not ${options.interval}.`);
       const stop = stopSignal();
@@ -66,7 +68,7 @@ async function look(locks: Locks, key: string | undefined, prefix = ""): Promise
   return collect(locks.list({ prefix, maxClaims }));
 }
 
-/** Looks until it is stopped. An outage is told once, and so is its end; other failures end it. */
+/** Reads until it is stopped. It reports the begin and the end of an outage once; other failures end it. */
 async function follow(
   output: Output,
   look: () => Promise<readonly KeyView[]>,
@@ -87,7 +89,10 @@ async function follow(
       const outage = error instanceof HoldfastError && error.retryable;
       // At the start it is more likely a wrong address than an outage.
       if (!outage || !seen) throw error;
-      if (!out) output.note(`holdfast: ${error.code}: ${error.message} Trying again.`);
+      if (!out)
+        output.note(
+          `holdfast: ${error.code}: ${inFlags(error.message)} Retrying every ${writeDuration(intervalMs)}.`,
+        );
       out = true;
     }
     await sleep(intervalMs, undefined, { signal }).catch(() => {});
@@ -122,7 +127,7 @@ function drawer(output: Output): (views: readonly KeyView[]) => void {
     const room = Math.max(1, (process.stdout.rows || 24) - 4);
     const width = process.stdout.columns || 80;
     const lines = [
-      `${new Date().toLocaleTimeString()}  ${rows.length} keys. Ctrl-C ends this.`,
+      `${new Date().toLocaleTimeString()}  ${rows.length} keys. Ctrl-C ends the display.`,
       "",
       ...table(output, keyHeadings, rows.slice(0, room).map(keyRow)),
       ...(rows.length > room ? [`… and ${rows.length - room} more`] : []),

@@ -1,4 +1,4 @@
-/** Looks a store over: what `holdfast doctor` checks. Everything it does, it does to keys of its own, and removes them. */
+/** The checks of `holdfast doctor`. They use keys of their own, and remove them. */
 import { randomUUID } from "node:crypto";
 import { type ClaimRequest, HoldfastError, type Store } from "../../core/index.ts";
 import { type Check, fail, ok, warn } from "./check.ts";
@@ -13,7 +13,7 @@ export interface Patient {
   readonly timeoutMs: number;
 }
 
-/** How long claims of an examination live that was cut off. */
+/** How long claims live if the examination is cut off. */
 const TTL_MS = 10_000;
 
 /** Enough for a 99th percentile that means something, and never longer than a moment. */
@@ -30,7 +30,8 @@ export async function examine(patient: Patient): Promise<readonly Check[]> {
   for (const part of parts) {
     const name = names.get(part) ?? "";
     const failed = checks.some(({ verdict }) => verdict === "fail");
-    checks.push(failed ? skipped(name) : await part(patient).catch((error: unknown) => failure(name, error)));
+    const told = (error: unknown) => failure(name, error, patient.store.name);
+    checks.push(failed ? skipped(name) : await part(patient).catch(told));
   }
   return checks;
 }
@@ -47,24 +48,32 @@ async function reach({ store, prefix, timeoutMs }: Patient): Promise<Check> {
   return ok("reachable", `the ${store.name} store answered in ${ms(performance.now() - startMs)}`);
 }
 
-/** Every verb once: look was before. */
+/** Every verb once; `reach` has tested look. */
 async function useRights(patient: Patient): Promise<Check> {
   const { store, timeoutMs } = patient;
   const request = requestFor(patient);
   try {
     const { state } = await within(timeoutMs, store.acquire(request));
     if (state !== "held")
-      return fail("rights", `a free key was answered "${state}"`, "Report this: it is a defect.");
+      return fail(
+        "rights",
+        `the store answered "${state}" for a free key`,
+        "Report this defect of Holdfast.",
+      );
     const [renewed] = await within(timeoutMs, store.renew([request]));
     if (renewed?.state !== "held")
-      return fail("rights", "a held lock could not be renewed", "Is the store's clock being set?");
+      return fail(
+        "rights",
+        "the store did not renew a held lock",
+        "Check that nothing sets the store's clock, and that no other client releases the key.",
+      );
   } finally {
     await within(timeoutMs, store.release([request])).catch(() => {});
   }
   const { keys } = await within(timeoutMs, store.look({ key: request.key, maxClaims: 1 }));
   if ((keys[0]?.heldCount ?? 0) > 0)
-    return fail("rights", "a lock could not be given back", "Does somebody use the key?");
-  return ok("rights", "a lock can be taken, renewed, given back and looked at");
+    return fail("rights", "the store did not release a lock", "Check that no other client uses the key.");
+  return ok("rights", "a lock can be acquired, renewed, released and inspected");
 }
 
 /** From the time of a grant, which is the store's, and the middle of our own while it was asked for. */
@@ -75,14 +84,15 @@ async function compareClocks(patient: Patient): Promise<Check> {
   const answer = await within(timeoutMs, store.acquire(request));
   const afterMs = Date.now();
   await within(timeoutMs, store.release([request]));
-  if (answer.state !== "held") throw new HoldfastError("STORE_FAILURE", "A free key was not granted.");
+  if (answer.state !== "held")
+    throw new HoldfastError("STORE_FAILURE", "The store did not grant a free key.");
   const offMs = answer.acquiredAtMs - (beforeMs + afterMs) / 2;
   const found = `the store's clock is ${ms(Math.abs(offMs))} ${offMs < 0 ? "behind" : "ahead of"} this machine's, give or take ${ms((afterMs - beforeMs) / 2)}`;
   if (Math.abs(offMs) < 1_000) return ok("clock", found);
   return warn(
     "clock",
     found,
-    "Locks do not mind: the store's clock alone decides. Times that people see will differ. Run NTP on both.",
+    "Locks are not affected, because only the store's clock counts. Times in logs and listings differ. Run NTP on both machines.",
   );
 }
 
@@ -109,7 +119,7 @@ async function measureLatency(patient: Patient): Promise<Check> {
   return warn(
     "latency",
     found,
-    "Use a ttl of thirty times the p99 or more, and look for the cause: the network, or a busy store.",
+    "Use a ttl of at least thirty times the p99. Look for the cause in the network or the load of the store.",
   );
 }
 
@@ -129,7 +139,7 @@ async function growFences(patient: Patient): Promise<Check> {
   return fail(
     "fences",
     `the second of two grants has no higher fence (${first}, ${second})`,
-    "Report this: it is a defect.",
+    "Report this defect of Holdfast.",
   );
 }
 
@@ -147,16 +157,20 @@ async function wakeUp(patient: Patient): Promise<Check> {
     await within(timeoutMs, other.acquire(holder));
     const { state } = await within(timeoutMs, store.acquire(waiter));
     if (state !== "waiting")
-      return fail("wake-up", `a taken key was answered "${state}"`, "Report this: it is a defect.");
+      return fail(
+        "wake-up",
+        `the store answered "${state}" for a held key`,
+        "Report this defect of Holdfast.",
+      );
     const releasedMs = performance.now();
     await within(timeoutMs, other.release([holder]));
     const atMs = await within(PUSH_MS, pushed).catch(() => undefined);
     if (atMs !== undefined)
-      return ok("wake-up", `a waiter heard of its turn within ${ms(atMs - releasedMs)}`);
+      return ok("wake-up", `a waiter learned of its grant within ${ms(atMs - releasedMs)}`);
     return warn(
       "wake-up",
-      `a waiter did not hear of its turn within ${ms(PUSH_MS)}`,
-      "Locks work, but waiters notice their turn at a heartbeat only, a third of their ttl later. Look for missing rights to subscribe, on the store's page in docs/stores.",
+      `a waiter did not learn of its grant within ${ms(PUSH_MS)}`,
+      "Locks work, but waiters notice a grant only at a heartbeat, up to a third of their ttl later. Grant the rights to subscribe that the store's page in docs/stores lists.",
     );
   } finally {
     unsubscribe();
@@ -170,7 +184,7 @@ async function judgeDurability({ store }: Patient): Promise<Check> {
   return warn(
     "durability",
     found,
-    "That suits jobs that can bear to run twice after a crash of the store. Otherwise use a store with a disk, or a quorum.",
+    "After a crash of the store two processes may hold one lock. If that must not happen, use a store with a disk or a quorum.",
   );
 }
 
@@ -208,29 +222,39 @@ function requestFor({ prefix }: Patient): ClaimRequest {
 }
 
 /** What to do about each kind of failure. */
-export function failure(name: string, error: unknown): Check {
+export function failure(name: string, error: unknown, store: string): Check {
   const { code, message, cause } = HoldfastError.from(error);
   const why = cause instanceof Error && !message.includes(cause.message) ? ` ${cause.message}` : "";
   return fail(
     name,
     `${code}: ${message}${why}`,
-    remedies[code] ?? "See docs/errors.md for what this code means.",
+    (store === "file" ? fileRemedies[code] : undefined) ??
+      remedies[code] ??
+      "docs/errors.md explains this code.",
   );
 }
 
 const remedies: Readonly<Record<string, string>> = {
-  STORE_UNAVAILABLE: "Is it running, is the address right, and does a firewall let this machine through?",
+  STORE_UNAVAILABLE:
+    "Check that the store runs, that the address is right, and that no firewall blocks this machine.",
   UNAUTHORIZED:
-    "Give the user of the store, or the token, the rights that its documentation names. A token with a prefix needs --prefix.",
-  STORE_FAILURE: "The store is there and does not do what it should: the message says what.",
-  UNSUPPORTED: "Install what is missing, or use another store.",
-  INVALID_ARGUMENT: "Mend the address.",
+    "Grant the rights that the store's page in docs/stores lists. For a token with a prefix, pass --prefix.",
+  STORE_FAILURE: "The store answers, but not as expected. The message names the cause.",
+  UNSUPPORTED: "Install the missing package, or use another store.",
+  INVALID_ARGUMENT: "Correct the address.",
+};
+
+/** A folder has no address and no firewall. */
+const fileRemedies: Readonly<Record<string, string>> = {
+  STORE_UNAVAILABLE: "Check the disk, and whether another process that uses the folder hangs.",
+  UNAUTHORIZED: "Give this user the rights to read, write and create files in the folder.",
+  STORE_FAILURE: "Check the path of the folder. The message names the cause.",
 };
 
 async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    const silent = new HoldfastError("STORE_UNAVAILABLE", `There was no answer within ${timeoutMs} ms.`);
+    const silent = new HoldfastError("STORE_UNAVAILABLE", `The store did not answer within ${timeoutMs} ms.`);
     timer = setTimeout(() => reject(silent), timeoutMs);
   });
   try {

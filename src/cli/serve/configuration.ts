@@ -108,7 +108,7 @@ function refuseSlips(environment: NodeJS.ProcessEnv): void {
       known.map((name) => name.slice("HOLDFAST_".length)),
     );
     if (meant === undefined || isServiceLink(variable)) continue;
-    throw usageError(`There is no variable ${variable}. Did you mean HOLDFAST_${meant}?`);
+    throw usageError(`holdfast has no variable ${variable}. Did you mean HOLDFAST_${meant}?`);
   }
 }
 
@@ -117,7 +117,10 @@ function readConfigurationFile(path: string): Map<string, unknown> {
   const content = parseFile(path);
   if (content === null || content === undefined) return new Map();
   if (!isSection(content))
-    throw usageError(`The configuration file ${path} must be a list of settings with their names.`);
+    throw usageError(
+      `the configuration file ${path} must map names of settings to values.`,
+      "Write, for instance: port: 7420",
+    );
   const found = new Map<string, unknown>();
   collectSettings(content, "", path, found);
   return found;
@@ -128,13 +131,16 @@ function parseFile(path: string): unknown {
   try {
     text = readFileSync(path, "utf8");
   } catch (error) {
-    throw usageError(`The configuration file cannot be read: ${(error as Error).message}.`);
+    throw usageError(
+      `cannot read the configuration file: ${(error as Error).message}.`,
+      "Check the path in --config or HOLDFAST_CONFIG.",
+    );
   }
   try {
     return extname(path) === ".json" ? JSON.parse(text) : parse(text);
   } catch (error) {
     throw usageError(
-      `The configuration file ${path} cannot be understood: ${(error as Error).message.trim()}`,
+      `the configuration file ${path} is not valid ${extname(path) === ".json" ? "JSON" : "YAML"}: ${(error as Error).message.trim()}`,
     );
   }
 }
@@ -157,7 +163,12 @@ function collectSettings(
     const isPrefix = known.some((other) => other.startsWith(`${name}.`));
     if (isPrefix && isSection(value)) collectSettings(value, `${name}.`, path, found);
     else if (isPrefix) throw usageError(`${name} in ${path} must be a section with settings of its own.`);
-    else throw usageError(`There is no setting ${name}, which ${path} sets.${didYouMean(name, known)}`);
+    else {
+      throw usageError(
+        `${path} sets ${name}, which is not a setting.${didYouMean(name, known)}`,
+        "holdfast serve --print-config lists all settings.",
+      );
+    }
   }
 }
 
@@ -190,7 +201,10 @@ function keepOnePlace(configuration: Map<string, Effective>): void {
   const [first, second] = named;
   if (first === undefined) return;
   if (second?.source === first.source) {
-    throw usageError(`${first.origin} and ${second.origin} exclude each other: locks are kept in one place.`);
+    throw usageError(
+      `${first.origin} and ${second.origin} exclude each other, because a server has one store.`,
+      "Set one of them.",
+    );
   }
   for (const name of places) {
     const place = configuration.get(name);

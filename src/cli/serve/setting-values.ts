@@ -27,7 +27,7 @@ export function writeValue(setting: Setting, value: Value): string {
 
 function readText(raw: unknown, origin: string): string {
   if (typeof raw === "string" && raw !== "") return raw;
-  throw usageError(`${origin} must be a text, not ${show(raw)}.`);
+  throw usageError(`${origin} must be a string that is not empty, not ${show(raw)}.`);
 }
 
 function readSwitch(raw: unknown, origin: string): boolean {

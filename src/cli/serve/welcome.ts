@@ -4,7 +4,7 @@ export function welcome(url: string, store: string): string {
   const isUsual = host === "127.0.0.1:7420";
   const server = isUsual ? "" : ` --server ${url.startsWith("https:") ? url : host}`;
   return `
-Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; what is held stays held.
+Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; held locks stay held.
 
   From a shell, in another terminal (npx holdfast, or node dist/cli/main.js in a clone):
 

@@ -133,7 +133,7 @@ export class LockElection implements Election {
     this.#lock.assertNoDeadlock();
     // Two candidates in one client would be two bodies side by side as soon as one of them does not heed its signal.
     if (this.#campaigning.has(this.name)) {
-      throw invalid(`This client campaigns for "${this.name}" already. Resign first.`, this.name);
+      throw invalid(`This client already campaigns for "${this.name}". Call resign first.`, this.name);
     }
     this.#campaigning.add(this.name);
     this.#campaign = campaign;
@@ -154,7 +154,7 @@ export class LockElection implements Election {
   async resign(): Promise<void> {
     const campaign = this.#campaign;
     if (campaign === undefined) return;
-    const message = `This client has resigned: "${this.name}".`;
+    const message = `This client has resigned as a leader of "${this.name}".`;
     campaign.controller.abort(new HoldfastError("CLOSED", message, { key: this.name }));
     await campaign.ended;
   }

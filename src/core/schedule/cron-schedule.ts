@@ -261,7 +261,7 @@ export class CronSchedule implements Schedule {
       this.#lastError = HoldfastError.from(unrecorded, this.name);
       this.#warn(
         "RUN_UNRECORDED",
-        `${run} is over (${outcome}), but that could not be written down.`,
+        `${run} has ended (${outcome}), but the store did not record that.`,
         unrecorded,
       );
     }
@@ -271,7 +271,7 @@ export class CronSchedule implements Schedule {
     this.#counts.missed += count;
     this.#warn(
       "TICKS_MISSED",
-      `${count} ticks of "${this.name}" came too late for this replica, which leaves them to others or out.`,
+      `This replica did not run ${count} ticks of "${this.name}", because they were too late. Other replicas may run them.`,
     );
   }
 
@@ -280,7 +280,7 @@ export class CronSchedule implements Schedule {
     this.#upkeepMs = this.#heartbeat.clock.monotonicMs();
     this.#warn(
       "SCHEDULE_FORGOTTEN",
-      `The store has lost what it knew of "${this.name}", so tick ${shown(tickMs)} is left out: it may have been run.`,
+      `The store has lost its notes on "${this.name}". Tick ${shown(tickMs)} is skipped, because it may have run already.`,
     );
     this.#wake();
   }
@@ -304,7 +304,7 @@ export class CronSchedule implements Schedule {
           const ahead = `Ticks of "${this.name}" up to ${shown(view.floorMs)} count as settled`;
           this.#warn(
             "CLOCKS_DIFFER",
-            `${ahead}, far ahead of this replica's clock. One of the clocks is wrong.`,
+            `${ahead}, far ahead of this replica's clock. Set the clocks of all replicas right.`,
           );
         }
       }
@@ -315,7 +315,8 @@ export class CronSchedule implements Schedule {
       if (this.#settings.takeover) this.#resume(view);
     } catch (error) {
       this.#upkeepMs = clock.monotonicMs() + RETRY_MS;
-      if (!this.#stopping.signal.aborted) this.#trouble(error, `"${this.name}" cannot be looked after`);
+      if (!this.#stopping.signal.aborted)
+        this.#trouble(error, `The notes of "${this.name}" could not be read or renewed`);
     }
   }
 

@@ -77,7 +77,7 @@ export class RunNotes {
     if (held.length + waiting.length < heldCount + waitingCount) {
       throw new HoldfastError(
         "STORE_FAILURE",
-        `"${key}" has ${heldCount} claims, too many to be notes of a schedule.`,
+        `"${key}" has ${heldCount} claims, too many for the notes of a schedule. Give the schedule another name.`,
         {
           key,
         },
@@ -251,5 +251,5 @@ function latestOf(ids: readonly string[]): number | undefined {
 }
 
 function notSharedText(key: string): string {
-  return `"${key}" is locked by something else, so nothing can be written down there. Give the schedule another name.`;
+  return `"${key}" is held by another lock, so the schedule cannot write its notes there. Give the schedule another name.`;
 }

@@ -11,7 +11,7 @@ export class Ticks {
   /** Throws `INVALID_ARGUMENT` for what is no pattern, names no moment, or is not the same for every replica. */
   constructor(pattern: string, timezone: string) {
     this.#cron = parsed(pattern, timezone);
-    if (this.after(0) === undefined) throw invalid(`cron "${pattern}" names a moment that never comes.`);
+    if (this.after(0) === undefined) throw invalid(`cron "${pattern}" matches no date. Correct the pattern.`);
   }
 
   /** The first tick after a moment. */

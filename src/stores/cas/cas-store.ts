@@ -61,7 +61,7 @@ function checkDriver(driver: CasDriver): void {
   const { read, swap, list } = Object(driver) as Partial<CasDriver>;
   if ([read, swap, list].every((method) => typeof method === "function")) return;
   throw invalid(
-    "driver must have read, swap and list, as a CasDriver does: docs/stores/writing-a-store.md tells how to write one.",
+    "driver must have read, swap and list, as a CasDriver does. See docs/stores/writing-a-store.md.",
   );
 }
 

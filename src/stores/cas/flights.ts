@@ -300,11 +300,11 @@ export class Flights {
       case "conflict":
         if (!passenger.isGuess && combined.change.text !== undefined) lane.lost(nowMs, tookMs, random());
         if (this.#learn(lane, operations, result.current)) {
-          this.#tryAgain(lane, operations, sentMs, "others kept changing the record");
+          this.#tryAgain(lane, operations, sentMs, "other processes kept changing the record");
         }
         return;
       case "untimely":
-        this.#tryAgain(lane, operations, sentMs, "its clock does not agree with what it said before");
+        this.#tryAgain(lane, operations, sentMs, "the server's clock contradicts its earlier answers");
         return;
       case "failed":
         for (const operation of operations) operation.reject(HoldfastError.from(result.error, lane.key));
@@ -341,7 +341,7 @@ export class Flights {
     }
     this.#options.onRecord(lane.key, record);
     if (combined.left.length > 0)
-      this.#tryAgain(lane, combined.left, sentMs, "claims of the dead are cleared away");
+      this.#tryAgain(lane, combined.left, sentMs, "the store removes claims of processes that died");
   }
 
   /** The guess was wrong, or there was none: here is what the server has. Whether it can be read. */

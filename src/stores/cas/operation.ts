@@ -248,7 +248,7 @@ function saidBytes({ token, owner, info, application }: ClaimRequest | RecordCla
 function recordFull(key: string, maxBytes: number): HoldfastError {
   return new HoldfastError(
     "QUEUE_FULL",
-    `"${key}" has as many claims as fit into its record of ${maxBytes} bytes. Try later, or use shorter infos.`,
+    `The record of "${key}" has reached ${maxBytes} bytes, so it takes no more claims. Try again later, or use a shorter info.`,
     { key },
   );
 }

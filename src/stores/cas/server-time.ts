@@ -74,7 +74,7 @@ export class ServerTime implements TimeSource {
   /** Learns from a reply, by this process's monotonic clock. Throws where the driver has told no time: nothing could be decided. */
   add(serverMs: number, sentMs: number, receivedMs: number): void {
     if (!Number.isFinite(serverMs)) {
-      const what = `A driver's replies must have nowMs, the server's time in milliseconds since 1970, but it is ${serverMs}.`;
+      const what = `nowMs in a driver's reply must be the server's time in milliseconds since 1970, not ${serverMs}.`;
       throw new HoldfastError("STORE_FAILURE", what);
     }
     const next: Sample = { serverMs, sentMs, receivedMs };

@@ -147,7 +147,7 @@ export function checkClient(client: unknown): asserts client is EtcdClient {
     const isNamespace = part === "maintenance";
     throw invalid(
       isNamespace
-        ? "client must be the Etcd3 client itself, not a namespace of it: pass the client, and the prefix as an option."
+        ? "client must be the Etcd3 client itself, not a namespace of it. Pass the client, and the prefix as an option."
         : `client must be an Etcd3 client of the etcd3 package, version 1: it has no ${part}.${missing}.`,
     );
   }

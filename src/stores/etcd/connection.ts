@@ -163,7 +163,7 @@ export class Connection {
       if (!isOfClass(error.cause, "GRPCInvalidArgumentError")) throw error;
       throw new HoldfastError(
         "UNAUTHORIZED",
-        "etcd wants the client to log in: give the client a username and a password, with its option auth.",
+        "etcd requires a login. Give the client a username and a password, in its option auth.",
         { cause: error.cause },
       );
     }
@@ -211,12 +211,12 @@ function checkVersion(version: string): void {
   if (Number(major) === OLDEST[0] && Number(minor) >= OLDEST[1]) return;
   throw new HoldfastError(
     "UNSUPPORTED",
-    `etcd ${version} is too old. The store needs etcd 3.4 or newer: upgrade the servers.`,
+    `etcd ${version} is too old. Upgrade the servers to etcd 3.4 or newer.`,
   );
 }
 
 function noAnswer(withinMs: number): StoreUnavailableError {
   return new StoreUnavailableError(
-    `etcd did not answer within ${Math.round(withinMs)} ms. Whether it did what was asked is unknown.`,
+    `etcd did not answer within ${Math.round(withinMs)} ms. The result of the request is unknown.`,
   );
 }

@@ -331,7 +331,7 @@ function isSwapped(result: ChangeResult | undefined): boolean {
 
 function unprovenLeases(): StoreUnavailableError {
   return new StoreUnavailableError(
-    "etcd answers signs of life, but no majority has confirmed them: its leader is changing. Nothing was done.",
+    "etcd answers keep-alives, but no majority confirms them, because the leader is changing. Nothing was changed.",
   );
 }
 

@@ -1,14 +1,14 @@
 /** What the errors of etcd and of its client mean. Told apart by class and code, never by the text. */
 import { classesOf, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 
-const OUTAGE = "The cluster has no leader, or this member is not reached. Look at the health of its members.";
+const OUTAGE = "The cluster has no leader, or this member cannot reach it. Check the health of the members.";
 const SLOW =
-  "It was not done in time, and whether it was done is unknown. It is tried again; look at the health of its members.";
+  "The request timed out, and its result is unknown. The store tries again; check the health of the members.";
 const BUSY =
-  "It is overloaded, or its space is used up: compact and defragment it and disarm the alarm, raise --quota-backend-bytes, or answers are larger than the client's grpc.max_receive_message_length.";
-const BROKEN_OFF = "The call was broken off, as when the connection is lost. It is tried again.";
+  "The cluster is overloaded, its space is used up, or an answer exceeds the client's grpc.max_receive_message_length. For lack of space, compact and defragment it and disarm the alarm, or raise --quota-backend-bytes.";
+const BROKEN_OFF = "The call was cut off, for instance by a lost connection. The store tries again.";
 const RESTING =
-  "The client keeps away from members that have failed, for a while: see faultHandling of the client.";
+  "The client avoids members that have failed, for a while. See the client's option faultHandling.";
 
 /** Classes of errors after which asking again may succeed. */
 export const unavailable: Readonly<Record<string, string>> = {
@@ -23,7 +23,7 @@ export const unavailable: Readonly<Record<string, string>> = {
   EtcdError: OUTAGE,
   EtcdWatchStreamEnded: BROKEN_OFF,
   // The lease that something hangs on is gone, which the next attempt takes into account.
-  EtcdLeaseInvalidError: "A lease has ended meanwhile. Try again.",
+  EtcdLeaseInvalidError: "An etcd lease has expired meanwhile. Try again.",
   // Of the policies of the client.
   BrokenCircuitError: RESTING,
   IsolatedCircuitError: RESTING,
@@ -32,8 +32,8 @@ export const unavailable: Readonly<Record<string, string>> = {
 };
 
 const RIGHTS =
-  "The user of this client lacks rights: it has to read and write all keys below the prefix, as docs/stores/etcd.md shows.";
-const LOGIN = "The name or the password of the client is wrong: see its option auth.";
+  "The user of this client lacks rights. Grant it to read and write all keys below the prefix, as docs/stores/etcd.md shows.";
+const LOGIN = "The client's username or password is wrong. Correct its option auth.";
 
 export const unauthorized: Readonly<Record<string, string>> = {
   EtcdPermissionDeniedError: RIGHTS,
@@ -45,17 +45,17 @@ export const unauthorized: Readonly<Record<string, string>> = {
 
 export const failures: Readonly<Record<string, string>> = {
   GRPCInvalidArgumentError:
-    "It takes no such request: if it was started with a lower --max-txn-ops than 128, give that as the option maxTxnOps.",
+    "The server refuses the request. If its --max-txn-ops is below 128, pass that number as the option maxTxnOps.",
   GRPCFailedPreconditionError:
-    "It is not set up for that: if its authentication is off, the client must not log in.",
-  GRPCNotImplementedError: "It does not know such a request: it has to be etcd 3.4 or newer.",
-  GRPCNotFoundError: "It answered what the store does not expect of it. The cause has its words.",
-  GRPCAlreadyExistsError: "It answered what the store does not expect of it. The cause has its words.",
-  GRPCOutOfRangeError: "It answered what the store does not expect of it. The cause has its words.",
-  GRPCDataLossError: "It has lost data. Look at its members before anything relies on them.",
-  GRPCProtocolError: "It does not speak gRPC as it should: is that the client port of etcd?",
+    "The server is not set up for the request. If its authentication is off, remove the client's option auth.",
+  GRPCNotImplementedError: "The server does not know the request. Upgrade it to etcd 3.4 or newer.",
+  GRPCNotFoundError: "The server gave an unexpected answer. The cause has its text.",
+  GRPCAlreadyExistsError: "The server gave an unexpected answer. The cause has its text.",
+  GRPCOutOfRangeError: "The server gave an unexpected answer. The cause has its text.",
+  GRPCDataLossError: "The cluster has lost data. Repair its members before you use them.",
+  GRPCProtocolError: "The server does not speak gRPC. Check that the address is the client port of etcd.",
   ClientClosedError: "The client was closed. Close the store first.",
-  ClientRuntimeError: "The client failed. The cause has its words.",
+  ClientRuntimeError: "The client failed. The cause has its text.",
 };
 
 /** The classes above, by the code that a stream tells in their place. */
@@ -93,7 +93,7 @@ export function mapError(error: unknown): HoldfastError {
   }
   if (isRecoverable(error))
     return new StoreUnavailableError(`etcd is unavailable. ${OUTAGE}`, { cause: error });
-  return new HoldfastError("STORE_FAILURE", "The etcd client failed. The cause has its words.", {
+  return new HoldfastError("STORE_FAILURE", "The etcd client failed. The cause has its text.", {
     cause: error,
   });
 }
@@ -102,7 +102,7 @@ export function mapError(error: unknown): HoldfastError {
 export function restingError(last: Error): StoreUnavailableError {
   // gRPC leaves a note without a text at the end.
   const told = last.message.replace(/ Resolution note: $/, "");
-  return new StoreUnavailableError(`etcd is unavailable. ${RESTING} What has failed before that: ${told}`, {
+  return new StoreUnavailableError(`etcd is unavailable. ${RESTING} The failure before that: ${told}`, {
     cause: last,
   });
 }
@@ -110,7 +110,7 @@ export function restingError(last: Error): StoreUnavailableError {
 /** The member that has told of itself is one that serves nobody, and nobody else has answered. */
 export function learnerError(cause: unknown): StoreUnavailableError {
   return new StoreUnavailableError(
-    "etcd is unavailable. The member that answers is a learner, which serves no requests: give the client the hosts of members that vote, or promote this one with etcdctl member promote.",
+    "etcd is unavailable. The member that answers is a learner, which serves no requests. Give the client the hosts of voting members, or promote this one with etcdctl member promote.",
     { cause },
   );
 }

@@ -223,7 +223,9 @@ export class Lease {
         return await new Promise<EtcdKeepAlive>((resolve, reject) => {
           stream.on("data", resolve);
           stream.on("error", reject);
-          stream.on("end", () => reject(new StoreUnavailableError("etcd ended a keep-alive unanswered.")));
+          stream.on("end", () =>
+            reject(new StoreUnavailableError("etcd ended a keep-alive without an answer.")),
+          );
           stream.write({ ID: this.#id });
         });
       } finally {

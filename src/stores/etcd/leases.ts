@@ -258,7 +258,7 @@ export class Leases implements Keepers {
   }
 }
 
-const TOO_SHORT = new Error("The server grants no lease that is so short.");
+const TOO_SHORT = new Error("The server grants no lease with such a short ttl.");
 
 /** Whole seconds, and from 100 on two digits of them: a process has few leases, whatever the ttls. */
 export function classOf(lifeMs: number): number {

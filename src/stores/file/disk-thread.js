@@ -6,11 +6,11 @@
  * next one. Nothing of that ever stops the thread of the application: neither a slow disk nor another process that is in the middle of a
  * transaction.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, fsyncSync, openSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { takeLock } from "../../platform/index.js";
+import { makeFolder, takeLock } from "../../platform/index.js";
 import { codedError, failureOf } from "./failures.js";
 import { STALE_BASE } from "./file-heads.js";
 import { checkFolder } from "./folder-checks.js";
@@ -132,7 +132,7 @@ function unwaited(work) {
 }
 
 async function open() {
-  const made = mkdirSync(data.folder, { recursive: true });
+  const made = makeMissing();
   // All of them are above the folder.
   if (made !== undefined && made.length <= uppermost.length) uppermost = dirname(made);
   checkFolder(data.folder);
@@ -148,6 +148,16 @@ async function open() {
     }
     if (performance.now() > endMs) throw codedError("OPEN_TWICE", "another thread has it");
     await sleep(PAUSE_MS);
+  }
+}
+
+/** A file system such as /proc says ENOENT, which means something else once the folder is there. */
+function makeMissing() {
+  try {
+    return makeFolder(data.folder);
+  } catch (error) {
+    const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
+    throw code === "ENOENT" ? codedError("NO_FOLDER", message) : error;
   }
 }
 

@@ -165,6 +165,6 @@ function lossOf(folder: string, cause: unknown): HoldfastError {
       "The file store cannot find its file disk-thread.js. Leave holdfast out of the bundle: mark it as external.";
     return new HoldfastError("STORE_FAILURE", what, { cause });
   }
-  const what = `The thread that writes to ${folder} has ended. Whether it did what was asked is unknown. Try again.`;
+  const what = `The thread that writes to ${folder} has ended. The result of the request is unknown. Try again.`;
   return new StoreUnavailableError(what, { cause });
 }

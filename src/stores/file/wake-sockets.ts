@@ -6,10 +6,11 @@
  * removed by anybody who notices. All of this is for hints only: whatever fails costs the time to a heartbeat.
  */
 import { randomUUID } from "node:crypto";
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmdirSync, statSync, unlinkSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, rmdirSync, statSync, unlinkSync } from "node:fs";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
+import { makeFolder } from "../../platform/index.js";
 
 /** What goes from one process to another. */
 export interface SentWake {
@@ -188,7 +189,7 @@ function newPath(folder: string): string {
   const name = `${PREFIX}${randomUUID().slice(0, 18)}`;
   const path = join(wakeFolder(folder), name);
   if (Buffer.byteLength(path) <= MAX_PATH_BYTES) {
-    mkdirSync(wakeFolder(folder), { recursive: true });
+    makeFolder(wakeFolder(folder));
     return path;
   }
   const short = mkdtempSync(join(tmpdir(), PREFIX));

@@ -311,7 +311,8 @@ class MemoryStore implements QuorumMember {
   #resume(cursor: string | undefined): Entry | undefined {
     if (cursor === undefined) return this.#entries.first;
     if (cursor === this.#page.cursor && this.#page.next !== undefined) return this.#page.next;
-    if (!/^\d{1,16}$/.test(cursor)) throw invalid(`cursor must come from the page before, not "${cursor}".`);
+    if (!/^\d{1,16}$/.test(cursor))
+      throw invalid(`cursor must be the cursor of the previous page, not "${cursor}".`);
     return this.#entries.afterSerial(Number(cursor));
   }
 }

@@ -16,19 +16,19 @@ export async function checkCollection(records: Records): Promise<void> {
   const { options = {} } = collections.find(({ name }) => name === records.name) ?? {};
   const fault = faultOf(options as Document, indexes);
   if (fault === undefined) return;
-  throw new HoldfastError("STORE_FAILURE", `"${records.namespace}" ${fault}: choose another collection.`);
+  throw new HoldfastError("STORE_FAILURE", `"${records.namespace}" ${fault}. Choose another collection.`);
 }
 
 /** What is wrong with a collection, if anything is, by what the server tells of it. */
 export function faultOf(options: Document, indexes: readonly Document[]): string | undefined {
-  if (options["capped"] === true) return "is capped, so locks that are held could vanish";
+  if (options["capped"] === true) return "is capped, so held locks could vanish";
   const { locale = "simple" } = (options["collation"] ?? {}) as Document;
-  if (locale !== "simple") return "has a collation, so keys that differ could be taken for one";
+  if (locale !== "simple") return "has a collation, so different keys could count as equal";
   for (const { name, expireAfterSeconds, unique } of indexes) {
     if (expireAfterSeconds !== undefined)
-      return `has the index "${name}" with expireAfterSeconds, so locks that are held could vanish`;
+      return `has the index "${name}" with expireAfterSeconds, so held locks could vanish`;
     if (unique === true && name !== "_id_")
-      return `has the index "${name}", which is unique, so records would be refused because of others`;
+      return `has the index "${name}", which is unique, so it would refuse records`;
   }
   return undefined;
 }

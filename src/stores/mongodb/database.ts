@@ -71,7 +71,7 @@ export function recordsIn(
   if (!isDatabase(Object(given.db)) || typeof given.collectionName !== "string") throw wrongTarget(given);
   if (collection !== undefined) {
     throw invalid(
-      `collection must be left out where a collection is passed, not ${JSON.stringify(collection)}.`,
+      `collection must be left out if a collection is passed, not ${JSON.stringify(collection)}.`,
     );
   }
   return recordsOf(given.db as MongodbDatabase, given.collectionName);
@@ -143,7 +143,7 @@ function isDatabase(given: Partial<MongodbDatabase>): given is MongodbDatabase {
 function wrongTarget(given: object): Error {
   const isClient = typeof (given as { db?: unknown }).db === "function";
   const remedy = isClient
-    ? "That was a MongoClient: pass client.db()."
+    ? "It is a MongoClient. Pass client.db()."
     : "Pass client.db() of the mongodb driver, version 6 or 7.";
   return invalid(`The first argument of mongodbStore must be a Db or a Collection. ${remedy}`);
 }

@@ -3,19 +3,19 @@ import { classesOf, type ErrorMeaning, HoldfastError, meaning, storeError } from
 
 const { unavailable, unauthorized: denied, failure } = meaning;
 
-const unreachable = "A server cannot reach another one of its replica set: check their network.";
-const election = "The replica set is choosing another primary; the driver finds it by itself.";
-const starting = "The server is starting or shutting down: where it does not come up, look at its log.";
-const slow = "The server took too long: look at its load.";
+const unreachable = "A server cannot reach another member of its replica set. Check their network.";
+const election = "The replica set is electing a primary. The driver finds it by itself.";
+const starting = "The server is starting or shutting down. If it does not come up, look at its log.";
+const slow = "The server took too long. Check its load.";
 const unsure =
-  "No majority of the replica set has confirmed the write in time, so whether it stays is unknown: check that a majority is up.";
+  "No majority of the replica set confirmed the write in time, so it may be lost. Check that a majority is up.";
 const conflict =
-  "Other operations kept the server from writing: where that goes on, look for long ones with db.currentOp().";
-const rights = lacking("rights, of which the cause tells");
+  "Other operations kept the server from writing. If that continues, look for long ones with db.currentOp().";
+const rights = lacking("the rights that the cause names");
 export const notPrimary =
-  "This server is not the primary: where it does not become one, leave directConnection out of the URL, or connect to the primary.";
+  "This server is not the primary. Remove directConnection from the URL, or connect to the primary.";
 const wrongIndex =
-  "Another index has the place of the store's: remove it, or make the index yourself and say createIndex: false.";
+  "Another index is in the place of the store's index. Remove it, or create the index yourself and pass createIndex: false.";
 
 /** By code of an error that the server answered. */
 export const serverErrors: Readonly<Record<number, ErrorMeaning>> = {
@@ -37,42 +37,42 @@ export const serverErrors: Readonly<Record<number, ErrorMeaning>> = {
   317: unavailable(unreachable),
   365: unavailable(slow),
   371: unavailable(
-    "The server refuses the writes of all users, as setUserWriteBlockMode demands: wait for whoever demanded it, such as mongosync.",
+    "setUserWriteBlockMode makes the server refuse all writes. Wait until the tool that set it, such as mongosync, has finished.",
   ),
   384: unavailable(unreachable),
-  462: unavailable("The server refuses requests because it is overloaded: look at its load."),
+  462: unavailable("The server is overloaded and refuses requests. Check its load."),
   9001: unavailable(unreachable),
   10058: unavailable(election),
   10107: unavailable(notPrimary),
   11600: unavailable(starting),
   11601: unavailable(
-    "Somebody ended the operation, as killOp and killSessions do: where that goes on, look for a script that calls them.",
+    "The operation was ended by killOp or killSessions. If that continues, look for a script that calls them.",
   ),
   11602: unavailable(election),
   13435: unavailable(election),
   13436: unavailable(election),
-  14031: unavailable(
-    "The server's disk is almost full, so it refuses to write: free some space, or add some.",
-  ),
+  14031: unavailable("The server's disk is almost full, so it refuses writes. Free some space, or add some."),
   13: denied(rights),
   18: denied(
-    "The username or the password of the client is wrong, authSource does not name the database that the user was made in, or the user may not log in from this machine: correct the URL or the user.",
+    "The login failed. Check username, password and authSource in the URL, and that the user may log in from this machine.",
   ),
-  334: denied("The server does not let clients log in this way: correct authMechanism in the URL."),
+  334: denied("The server does not offer this way to log in. Correct authMechanism in the URL."),
   391: denied(
-    "The login of the client has expired, and the driver could not renew it: check where its tokens come from, such as OIDC_CALLBACK.",
+    "The client's login has expired, and the driver could not renew it. Check the source of its tokens, such as OIDC_CALLBACK.",
   ),
-  8000: denied("Atlas does not let this client in: check its username, password and network access."),
-  73: failure("The server does not take the name of the database or of the collection: choose another."),
-  13297: failure("There is a database whose name differs only in capitals: choose that, or another name."),
-  10003: failure("The collection is capped, and forgets records: choose another collection."),
+  8000: denied("Atlas refuses this client. Check its username, password and network access."),
+  73: failure(
+    "The server does not accept the name of the database or of the collection. Choose another name.",
+  ),
+  13297: failure("A database exists whose name differs only in case. Use that name, or a different one."),
+  10003: failure("The collection is capped, so it loses records. Choose another collection."),
   67: failure(wrongIndex),
   85: failure(wrongIndex),
   86: failure(wrongIndex),
-  121: failure("The collection has a validator that refuses records: choose another collection."),
-  166: failure("The collection is a view or a time series: choose another collection."),
+  121: failure("The collection has a validator that refuses records. Choose another collection."),
+  166: failure("The collection is a view or a time series. Choose another collection."),
   323: failure(
-    "The client is bound to a version of the API that lacks what the store asks for: leave serverApi out of its options, or its strict.",
+    "The client's serverApi lacks commands that the store uses. Remove serverApi from its options, or its strict.",
   ),
 };
 
@@ -84,32 +84,32 @@ const closedClient = failure(
 export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoWriteConcernError: unavailable(unsure),
   MongoServerSelectionError: unavailable(
-    "The client finds no primary: check that the servers are up, and that the URL has their hosts and the name of their replica set.",
+    "The client finds no primary. Check that the servers are up, and that the URL has their hosts and the name of their replica set.",
   ),
   MongoNetworkTimeoutError: unavailable(
-    "The server did not answer in time: look at its load and at the network, or raise socketTimeoutMS.",
+    "The server did not answer in time. Check its load and the network, or raise socketTimeoutMS.",
   ),
   MongoNetworkError: unavailable(
-    "The connection was lost or could not be made: check that the server is up, and the network and TLS on the way to it.",
+    "The connection was lost or could not be made. Check that the server is up, and the network and TLS on the way to it.",
   ),
   MongoOperationTimeoutError: unavailable(
-    "The time that timeoutMS allows was over: look at the server's load, or raise it.",
+    "The request took longer than timeoutMS. Check the server's load, or raise timeoutMS.",
   ),
-  MongoWaitQueueTimeoutError: unavailable("All connections of the pool are in use: raise maxPoolSize."),
+  MongoWaitQueueTimeoutError: unavailable("All connections of the pool are in use. Raise maxPoolSize."),
   MongoStalePrimaryError: unavailable(election),
   MongoClientClosedError: closedClient,
   MongoTopologyClosedError: unavailable(
-    "The client has given up connecting, and does so again when its connect() is called: check that the servers are up.",
+    "The client has given up connecting. Check that the servers are up, and call its connect() again.",
   ),
   MongoNotConnectedError: closedClient,
   MongoExpiredSessionError: closedClient,
   MongoServerClosedError: closedClient,
   MongoCompatibilityError: {
     code: "UNSUPPORTED",
-    what: "The server is too old for this version of the driver, or cannot do what it was asked: docs/stores/mongodb.md says which versions go together.",
+    what: "The server is too old for this version of the driver, or lacks a command. docs/stores/mongodb.md lists the versions that work together.",
   },
   MongoMissingCredentialsError: denied(
-    "The client has no credentials, and the server wants some: put a username and a password into the URL.",
+    "The server requires a login, and the client has no credentials. Put a username and a password into the URL.",
   ),
 };
 
@@ -128,7 +128,7 @@ export function mapError(error: unknown): HoldfastError {
   // A write that no majority confirmed has the code of why not; that it is unknown what became of it matters more.
   const unconfirmed = classesOf(error).includes("MongoWriteConcernError") ? unavailable(unsure) : undefined;
   const known = unconfirmed ?? serverErrors[code ?? -1] ?? byLabel(error) ?? byClass(error);
-  return saying(known ?? failure("The cause has its words."), code, error);
+  return saying(known ?? failure("The cause has its text."), code, error);
 }
 
 /** The same, of a request that takes a right: where that is missing, it is named. */
@@ -140,7 +140,7 @@ export function mapErrorOf(right: string, error: unknown): HoldfastError {
 const UNAUTHORIZED = 13;
 
 function lacking(rights: string): string {
-  return `The client has not logged in, or its user lacks ${rights}: docs/stores/mongodb.md lists what it needs.`;
+  return `The client has not logged in, or its user lacks ${rights}. docs/stores/mongodb.md lists the rights to grant.`;
 }
 
 /** The number of an error that the server answered; undefined for the driver's own. */
@@ -153,7 +153,7 @@ function byLabel(error: unknown): ErrorMeaning | undefined {
   const { errorLabels } = Object(error) as { errorLabels?: unknown };
   const labels = Array.isArray(errorLabels) ? errorLabels : [];
   return labels.some((label) => retryableLabels.includes(label))
-    ? unavailable("It passes by itself, as the server says: where it does not, the cause has its words.")
+    ? unavailable("The server calls the error transient. If it stays, the cause has its text.")
     : undefined;
 }
 

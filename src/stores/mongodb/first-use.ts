@@ -108,7 +108,7 @@ export class FirstUse {
     if (refused.size === 1) return;
     throw new HoldfastError(
       "UNSUPPORTED",
-      `The server of "${this.#records.namespace}" inserts a document under another _id than it was asked for, as MongoDB does not. The store cannot be used there.`,
+      `The server of "${this.#records.namespace}" inserts a document under another _id than the request has, unlike MongoDB. The store cannot use this server.`,
     );
   }
 
@@ -135,20 +135,17 @@ export function checkServer(reply: Document, durability: Durability): { readonly
   if (reply["msg"] === "isdbgrid") {
     throw new HoldfastError(
       "UNSUPPORTED",
-      "The client is connected to mongos. Every mongos tells its own time, so there is no one clock that locks could expire by: connect to a replica set.",
+      "The client is connected to mongos. Each mongos has its own clock, so no common clock can expire locks. Connect to a replica set.",
     );
   }
   if (Number(reply["maxWireVersion"]) < OLDEST_WIRE_VERSION) {
-    throw new HoldfastError(
-      "UNSUPPORTED",
-      "The server is too old. The store needs MongoDB 4.2 or newer: upgrade it.",
-    );
+    throw new HoldfastError("UNSUPPORTED", "The server is too old. Upgrade it to MongoDB 4.2 or newer.");
   }
   const replicated = typeof reply["setName"] === "string";
   if (durability === "quorum" && !replicated) {
     throw new HoldfastError(
       "DURABILITY_UNAVAILABLE",
-      'The server is not part of a replica set, so no majority can keep what it is told: connect to one, or leave out durability: "quorum".',
+      'The server is not part of a replica set, so it has no majority. Connect to a replica set, or leave out durability: "quorum".',
     );
   }
   timeOf(reply);
@@ -169,6 +166,6 @@ export function timeOf(reply: Document): number {
   if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime();
   throw new HoldfastError(
     "UNSUPPORTED",
-    "The server does not tell its time, as MongoDB does: connect to one that does.",
+    "The server does not report its time, unlike MongoDB. Connect to a MongoDB server.",
   );
 }

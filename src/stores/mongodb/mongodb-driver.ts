@@ -194,7 +194,7 @@ function readDocument(document: Document | undefined, key: string): StoredRecord
   if (document === undefined || isRecord(document)) return document;
   throw new HoldfastError(
     "STORE_FAILURE",
-    `The document of "${key}" holds something else than Holdfast wrote. Give the store a collection of its own.`,
+    `Another program wrote the document of "${key}". Give the store a collection of its own.`,
     { key },
   );
 }

@@ -18,7 +18,7 @@ export function refusedOf(reply: Document, statements: readonly Statement[]): Re
   // Some versions of the driver throw this, others leave it in the reply.
   const unconfirmed = reply["writeConcernError"];
   if (unconfirmed !== undefined) {
-    const error = new Error("The write was not confirmed by a majority.", { cause: unconfirmed });
+    const error = new Error("No majority confirmed the write.", { cause: unconfirmed });
     error.name = "MongoWriteConcernError";
     throw mapError(error);
   }
@@ -26,7 +26,7 @@ export function refusedOf(reply: Document, statements: readonly Statement[]): Re
   const made = Number(reply["n"]);
   if (made + refused.size !== statements.length) {
     throw new StoreUnavailableError(
-      `MongoDB answered that it made ${made} and refused ${refused.size} of ${statements.length} changes. Which of them it made is unknown.`,
+      `MongoDB reported ${made} changes as made and ${refused.size} as refused, out of ${statements.length}. Which it made is unknown.`,
     );
   }
   for (const index of insertedBy(reply)) {

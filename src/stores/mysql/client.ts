@@ -53,12 +53,12 @@ export function checkClient(client: MysqlClient): MysqlClient {
   const { query, getConnection, promise } = given;
   if (typeof promise === "function") {
     throw invalid(
-      "client must be a Pool or Connection of mysql2/promise. This one is of mysql2: pass client.promise().",
+      "client must be a Pool or Connection of mysql2/promise. This client is of mysql2. Pass client.promise().",
     );
   }
   if (isOfPg(given)) {
     throw invalid(
-      "client must be a Pool or Connection of mysql2/promise. This one is of pg: pass it to postgresStore.",
+      "client must be a Pool or Connection of mysql2/promise. This client is of pg. Pass it to postgresStore.",
     );
   }
   if (typeof query === "function" || typeof getConnection === "function") return client;
@@ -132,7 +132,7 @@ function isEnded(client: MysqlPool): boolean {
 function endedPool(cause?: unknown): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The MySQL pool was ended. Make a store over another one, and at the end close the store before the pool.",
+    "The MySQL pool was ended. Create a store over another pool, and close the store before the pool.",
     { cause },
   );
 }
@@ -168,7 +168,7 @@ function queryOf(sql: string): MysqlQuery {
 
 function silence(timeoutMs: number): StoreUnavailableError {
   return new StoreUnavailableError(
-    `MySQL is unavailable: it did not answer within ${timeoutMs} ms. Whether it did what was asked is unknown.`,
+    `MySQL is unavailable: it did not answer within ${timeoutMs} ms. The result of the request is unknown.`,
   );
 }
 
@@ -194,6 +194,6 @@ function resultSets(reply: unknown): readonly (readonly Row[])[] {
 function wrongClient(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The client does not answer as a Pool or Connection of mysql2/promise does. Pass one of those.",
+    "The client does not answer like a Pool or Connection of mysql2/promise. Pass one of these.",
   );
 }

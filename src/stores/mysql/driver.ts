@@ -139,6 +139,6 @@ function milliseconds(us: Cell | undefined): number {
 function autocommitOff(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The connection has autocommit off, so it would go on seeing what is long past. Give the store a pool, or a connection of its own, with autocommit on.",
+    "The connection has autocommit off, so it would keep reading an old snapshot. Give the store a pool, or a connection of its own, with autocommit on.",
   );
 }

@@ -88,7 +88,7 @@ function checkDurability({ isDurable }: Facts, durability: Durability): void {
   if (isDurable || durability === "ephemeral") return;
   throw new HoldfastError(
     "DURABILITY_UNAVAILABLE",
-    `The server may lose commits that it has answered when its machine crashes, so the store is not "local". Set innodb_flush_log_at_trx_commit = 1 (and with a binary log sync_binlog = 1), or pass durability: "ephemeral".`,
+    `If its machine crashes, the server may lose confirmed commits, so the store is not "local". Set innodb_flush_log_at_trx_commit = 1 (and with a binary log sync_binlog = 1), or pass durability: "ephemeral".`,
   );
 }
 
@@ -96,21 +96,21 @@ function checkPacket({ packetBytes }: Facts, maxStatementBytes: number): void {
   if (packetBytes >= maxStatementBytes) return;
   throw new HoldfastError(
     "STORE_FAILURE",
-    `The server takes ${packetBytes} bytes at a time, and this store may have to send ${maxStatementBytes}. Raise max_allowed_packet, or lower maxRecordBytes.`,
+    `The server accepts statements of up to ${packetBytes} bytes, and this store may send ${maxStatementBytes}. Raise max_allowed_packet, or lower maxRecordBytes.`,
   );
 }
 
 function noDatabase(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The connection has no database. Name one where you make the pool, or pass table as database.table.",
+    "The connection has no database. Name one in the options of the pool, or pass table as database.table.",
   );
 }
 
 function wrongEngine({ table }: TableNames, engine: string): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    `The table ${table} is kept by ${engine}, which cannot undo half a change. Run: alter table ${table} engine = InnoDB.`,
+    `The table ${table} uses the engine ${engine}, which has no transactions. Run: alter table ${table} engine = InnoDB.`,
   );
 }
 

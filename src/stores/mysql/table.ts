@@ -27,7 +27,7 @@ export function tableNames(given: string): TableNames {
   const isDatabase = database === undefined || isName(database, MAX_DATABASE);
   if (parts.length > 2 || !isDatabase || !isName(tableName, MAX_TABLE)) {
     throw invalid(
-      `table must be 1 to ${MAX_TABLE} letters, digits, underscores, dollars or dashes, with a database and a dot before them or without, not ${JSON.stringify(given)}.`,
+      `table must be 1 to ${MAX_TABLE} letters, digits, underscores, dollars or dashes, with or without a database and a dot before them, not ${JSON.stringify(given)}.`,
     );
   }
   return namesIn(database, tableName);

@@ -39,7 +39,9 @@ export type OpenListener = () => Promise<PostgresListener>;
 export function checkClient(client: PostgresClient): PostgresClient {
   const { query, escapeId, getConnection } = Object(client) as Record<string, unknown>;
   if (typeof escapeId === "function" || typeof getConnection === "function") {
-    throw invalid("client must be a Pool or a Client of pg. This one is of mysql2: pass it to mysqlStore.");
+    throw invalid(
+      "client must be a Pool or a Client of pg. This client is of mysql2. Pass it to mysqlStore.",
+    );
   }
   if (typeof query === "function") return client;
   throw invalid(
@@ -77,7 +79,7 @@ export function poolListener({ connections }: Access): OpenListener | undefined 
   const { pool } = connections;
   if (pool.options?.max === 1) {
     throw invalid(
-      "client must be a pool of at least 2 connections, as one of them listens. Raise its max, or pass listener: false.",
+      "client must be a pool of at least 2 connections, because one of them listens. Raise its max, or pass listener: false.",
     );
   }
   return () => listenerOf(connections);
@@ -132,7 +134,7 @@ export function checkUsable(client: PostgresClient): void {
   if (ended === true || ending === true || _ending === true) {
     throw new HoldfastError(
       "STORE_FAILURE",
-      "The PostgreSQL client was ended. Make a store over another one, and at the end close the store before the client.",
+      "The PostgreSQL client was ended. Create a store over another client, and close the store before the client.",
     );
   }
   if (_connected === false && _connecting === false) {
@@ -171,7 +173,7 @@ function oneByOne(send: Send, clock: Clock, timeoutMs: number): Send {
 
 function silentClient(timeoutMs: number): StoreUnavailableError {
   return new StoreUnavailableError(
-    `The connection of the PostgreSQL client has not answered for ${timeoutMs} ms. Pass a Pool, which replaces connections, or make a store over another Client.`,
+    `The connection of the PostgreSQL client has not answered for ${timeoutMs} ms. Pass a Pool, which replaces connections, or create a store over another Client.`,
   );
 }
 

@@ -199,7 +199,7 @@ export class Connections {
 
 function noConnection(timeoutMs: number): StoreUnavailableError {
   return new StoreUnavailableError(
-    `The pool gave no connection to PostgreSQL within ${timeoutMs} ms: all are in use, or none can be opened. Give it more connections, or look for what keeps them.`,
+    `The pool gave no connection to PostgreSQL within ${timeoutMs} ms: all are in use, or none can be opened. Raise its max, or find the code that keeps connections.`,
   );
 }
 

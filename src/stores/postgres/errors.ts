@@ -16,44 +16,42 @@ const migrate = "Run migratePostgres(client, { table }), or pass autoMigrate: tr
 
 /** By SQLSTATE, or by its first two characters, which are its class. */
 export const meanings: Readonly<Record<string, ErrorMeaning>> = {
-  "08": unavailable("The connection failed. It is tried again."),
+  "08": unavailable("The connection failed. The store tries again."),
   "25006": unavailable(
-    "The server takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
+    "The server accepts no writes: it is a replica, as after a failover, or is read-only. Point the client at the primary.",
   ),
-  "25P02": failure("The client is inside a transaction that has failed. Pass one that no transaction uses."),
-  "25P03": unavailable("The session was ended by a time limit of the server. It is tried again."),
-  "25P04": unavailable("The session was ended by a time limit of the server. It is tried again."),
-  "25001": failure("The client is inside a transaction. Pass one that no transaction uses."),
-  "26000": unavailable("The session was exchanged by a pooler. It is tried again."),
-  "28": unauthorized("Check the user, the password and pg_hba.conf."),
-  "3D": failure("Create the database, or name another one in the client."),
+  "25P02": failure("The client is inside a failed transaction. Pass a client that runs no transaction."),
+  "25P03": unavailable("A time limit of the server ended the session. The store tries again."),
+  "25P04": unavailable("A time limit of the server ended the session. The store tries again."),
+  "25001": failure("The client is inside a transaction. Pass a client that runs no transaction."),
+  "26000": unavailable("A pooler replaced the session. The store tries again."),
+  "28": unauthorized("The server refuses the login. Check the user, the password and pg_hba.conf."),
+  "3D": failure("The database does not exist. Create it, or name another one in the client's options."),
   "3F": failure(
-    "Create the schema that table names: create schema. If it exists, the user lacks usage on it: docs/stores/postgres.md lists the rights.",
+    "The schema in the option table is missing, or the user lacks usage on it. Create it, or grant the rights in docs/stores/postgres.md.",
   ),
-  "40": unavailable("The transaction was undone because of others. It is tried again."),
+  "40": unavailable("The transaction was rolled back because of a conflict. The store tries again."),
   "42501": unauthorized(
-    "The user lacks rights on the schema, the table or its function, and the cause says on which: docs/stores/postgres.md lists what it needs.",
+    "The user lacks rights on the schema, the table or its function, which the cause names. docs/stores/postgres.md lists the rights to grant.",
   ),
   "42P01": failure(`The table is missing. ${migrate}`),
-  "42703": failure(
-    "The table has other columns than the store's, so it is somebody else's. Choose another name.",
-  ),
+  "42703": failure("The table has other columns than a table of the store. Choose another name."),
   "42883": failure(`The procedure or the function of the store is missing. ${migrate}`),
-  "42804": failure(
-    "The table has columns of other types than the store's, so it is somebody else's. Choose another name.",
-  ),
+  "42804": failure("The table has columns of other types than a table of the store. Choose another name."),
   "53": unavailable(
-    "The server lacks connections, memory or disk space. Use a smaller pool, or give it more.",
+    "The server lacks connections, memory or disk space. Use a smaller pool, or add the missing resource.",
   ),
   "54": unavailable(
-    "A limit of the server is reached, as of its queue of notifications: end the session that listens inside a long transaction.",
+    "A limit of the server is reached, such as its notification queue. End the session that listens inside a long transaction.",
   ),
   "55P03": unavailable(
-    "A row stayed locked for lock_timeout. It is tried again; nobody else should lock the table.",
+    "A row stayed locked for lock_timeout. The store tries again; let no other program lock the table.",
   ),
-  "57014": unavailable("The statement was cancelled, as by statement_timeout. Allow it more than a second."),
-  "57": unavailable("The server is starting or stopping, or has ended the session. It is tried again."),
-  "58": unavailable("The operating system of the server failed. Its log says more."),
+  "57014": unavailable(
+    "The statement was cancelled, for instance by statement_timeout. Set that to more than a second.",
+  ),
+  "57": unavailable("The server is starting or stopping, or has ended the session. The store tries again."),
+  "58": unavailable("The operating system of the server failed. Look at the server's log."),
 };
 
 /** What the store's own procedure says of the session that it runs in. */
@@ -71,18 +69,18 @@ export function mapError(error: unknown): HoldfastError {
   const refusal = refusals[state]?.(error);
   if (refusal !== undefined) return refusal;
   const { code, what } =
-    meanings[state] ?? meanings[state.slice(0, 2)] ?? failure("The cause has the server's words.");
+    meanings[state] ?? meanings[state.slice(0, 2)] ?? failure("The cause has the server's text.");
   return storeError(code, `PostgreSQL answered ${state}. ${what}`, { cause: error });
 }
 
 function clientError(cause: unknown): HoldfastError {
   if (isMistake(cause)) {
-    return new HoldfastError("STORE_FAILURE", "The PostgreSQL client failed. The cause has its words.", {
+    return new HoldfastError("STORE_FAILURE", "The PostgreSQL client failed. The cause has its text.", {
       cause,
     });
   }
   const what =
-    "PostgreSQL is unavailable: the client cannot reach it, or lost the connection. It is tried again.";
+    "PostgreSQL is unavailable: the client cannot reach it, or lost the connection. Check that it runs, and its address.";
   return new StoreUnavailableError(what, { cause });
 }
 

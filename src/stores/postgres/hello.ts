@@ -99,13 +99,11 @@ export function checkServer(facts: ServerFacts): void {
 export function checkDatabase({ version, server_encoding: encoding }: DatabaseFacts): void {
   if (Math.floor(version / 10_000) < OLDEST) {
     const shown = version < 100_000 ? "older than 10" : String(Math.floor(version / 10_000));
-    throw unsupported(
-      `PostgreSQL ${shown} is too old. The store needs ${OLDEST} or newer: upgrade the server.`,
-    );
+    throw unsupported(`PostgreSQL ${shown} is too old. Upgrade the server to ${OLDEST} or newer.`);
   }
   if (encoding !== "UTF8") {
     throw unsupported(
-      `The encoding of the database is ${encoding}, in which not every key can be written. Use a database with the encoding UTF8.`,
+      `The encoding of the database is ${encoding}, which cannot represent every key. Use a database with the encoding UTF8.`,
     );
   }
 }
@@ -131,7 +129,7 @@ export function checkRemoval({ may_delete: mayDelete }: ServerFacts, { given }: 
   if (mayDelete !== false) return;
   throw new HoldfastError(
     "UNAUTHORIZED",
-    `The user may not delete from the table "${given}", so records that nobody uses would stay for ever. Grant it: docs/stores/postgres.md lists the rights.`,
+    `The user may not delete from the table "${given}", so unused records would stay for ever. Grant the rights that docs/stores/postgres.md lists.`,
   );
 }
 
@@ -143,15 +141,15 @@ export function checkTable(facts: ServerFacts, { given }: TableNames): void {
     // What is in a schema without usage does not exist for the user, by the server's answer.
     const otherwise =
       persistence === null
-        ? " If it does exist, its schema is not in the search_path, or the user lacks usage on it: docs/stores/postgres.md lists the rights."
+        ? " If it does exist, its schema is not in the search_path, or the user lacks usage on it. docs/stores/postgres.md lists the rights to grant."
         : "";
     throw failed(
-      `The ${missing} does not exist: run migratePostgres(client, { table }), or pass autoMigrate: true.${otherwise}`,
+      `The ${missing} does not exist. Run migratePostgres(client, { table }), or pass autoMigrate: true.${otherwise}`,
     );
   }
   if (persistence !== "p") {
     throw unsupported(
-      `The table "${given}" is unlogged or temporary, so a crash would empty it while leases are held. Make it permanent: alter table … set logged.`,
+      `The table "${given}" is unlogged or temporary, so a crash would empty it while leases are held. Make the table permanent: alter table … set logged.`,
     );
   }
 }
@@ -163,7 +161,7 @@ export function checkTable(facts: ServerFacts, { given }: TableNames): void {
 export function checkWritable({ read_only: readOnly }: Pick<SessionFacts, "read_only">): void {
   if (!readOnly) return;
   throw new StoreUnavailableError(
-    "PostgreSQL takes no writes: it is a replica, as after a failover, or was set to read only. Point the client at the primary.",
+    "PostgreSQL accepts no writes: it is a replica, as after a failover, or is read-only. Point the client at the primary.",
   );
 }
 
@@ -174,21 +172,21 @@ export function checkSession({ encoding }: SessionFacts): void {
 
 export function wrongEncoding(cause?: unknown): HoldfastError {
   return failed(
-    "The client_encoding of the PostgreSQL connection is not UTF8, so the store's keys would be other keys. Do not set it on connections of the pool, or give the store a pool of its own.",
+    "The client_encoding of the PostgreSQL connection is not UTF8, so the store's keys would become other keys. Leave that setting alone on connections of the pool, or give the store a pool of its own.",
     cause,
   );
 }
 
 export function wrongIsolation(cause?: unknown): HoldfastError {
   return unsupported(
-    'Transactions of the PostgreSQL connection are not "read committed", so a change that others made meanwhile cannot be seen. Set default_transaction_isolation to "read committed" for its user, and do not set it on connections of the pool.',
+    'Transactions of the PostgreSQL connection are not "read committed", so the store cannot see concurrent changes. Set default_transaction_isolation to "read committed" for its user, and do not set it on connections of the pool.',
     cause,
   );
 }
 
 export function inTransaction(cause?: unknown): HoldfastError {
   return failed(
-    "The PostgreSQL connection is inside a transaction of somebody else, where a grant would be invisible to others and be lost with a rollback. End each transaction before its connection goes back to the pool, or give the store a pool of its own.",
+    "The PostgreSQL connection is inside a transaction of the application. A grant in it would be invisible to others, and lost with a rollback. End each transaction before its connection goes back to the pool, or give the store a pool of its own.",
     cause,
   );
 }

@@ -241,7 +241,7 @@ export class Listening {
 
 function nothingHeard(): StoreUnavailableError {
   return new StoreUnavailableError(
-    "LISTEN was answered, but nothing is heard of what is notified: is there a pooler in transaction mode? Give listener a session past it, or pass listener: false.",
+    "PostgreSQL accepted LISTEN, but no notification arrives, as behind a pooler in transaction mode. Give listener a session that bypasses the pooler, or pass listener: false.",
   );
 }
 

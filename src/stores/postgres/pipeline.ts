@@ -100,7 +100,7 @@ class Session {
       this.#connections.silent(sentMs);
     this.#giveBack();
     return new StoreUnavailableError(
-      `PostgreSQL did not answer within ${timeoutMs} ms. Whether it did what was asked is unknown. The connection is replaced.`,
+      `PostgreSQL did not answer within ${timeoutMs} ms. The result of the request is unknown. The store replaces the connection.`,
     );
   }
 

@@ -101,7 +101,7 @@ export function swapStatement(
 function checkReplyTo(version: string, row: SwapRow): void {
   if (row.new_version === version) return;
   throw new StoreUnavailableError(
-    "The PostgreSQL client handed out the reply to another request. What became of this one is unknown.",
+    "The PostgreSQL client returned the reply to another request. The result of this request is unknown. Update pg, or report the defect.",
   );
 }
 

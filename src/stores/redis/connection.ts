@@ -93,7 +93,7 @@ export function connectionOver(
   const { keyPrefix } = (client.options ?? {}) as { keyPrefix?: unknown };
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw invalid(
-      `${name} must not have a keyPrefix of its own, because a script cannot know it, and this one has "${keyPrefix}". ${remedy}`,
+      `${name} must not have its own keyPrefix, because a script cannot know it. It has "${keyPrefix}". ${remedy}`,
     );
   }
   return kind === "ioredis" ? overIoRedis(client as IoRedisClient) : overNodeRedis(client as NodeRedisClient);
@@ -126,7 +126,7 @@ function overIoRedis(client: IoRedisClient): Connection {
     async send(key, command, args, releases = false) {
       if (client.status === "end") {
         throw closedClient(
-          "is not connected, and is not about to be. Create another client, and a store over it.",
+          "is not connected and does not try to connect. Create another client, and a store over it.",
         );
       }
       if (client.mode === "subscriber") throw subscribedClient();
@@ -253,7 +253,7 @@ function mayStartOver(client: NodeRedisClient): boolean {
   startedOverMs.set(client, nowMs);
   if (lastMs === undefined) {
     process.emitWarning(
-      "A node-redis client has lost count of the replies on a connection, and gives all who use it those to other commands. Holdfast ends that connection, so that the client makes another one. Update node-redis: version 6 keeps count. See docs/stores/redis.md.",
+      "A node-redis client has lost count of the replies on a connection, so its callers get replies to other commands. Holdfast ends that connection, and the client makes a new one. Update to node-redis 6, which keeps count. See docs/stores/redis.md.",
       { type: "HoldfastWarning", code: "MIXED_UP_REPLIES" },
     );
   }
@@ -262,7 +262,7 @@ function mayStartOver(client: NodeRedisClient): boolean {
 
 function wrongClient(name: string, client: unknown): HoldfastError {
   return invalid(
-    `${name} must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${describe(client)}; pass the client itself.`,
+    `${name} must be an ioredis Redis or Cluster, or a node-redis client, cluster or sentinel, not ${describe(client)}. Pass the client itself.`,
   );
 }
 
@@ -295,13 +295,13 @@ function closedClient(what: string): HoldfastError {
 
 function notOpen(wasOpen: boolean): string {
   if (wasOpen) return "was closed. Call its connect() again, or create another client and a store over it.";
-  return "is not connected, and is not about to be. Call its connect() before the store is used, and also when it was closed.";
+  return "is not connected and does not try to connect. Call its connect() before you use the store, also after it was closed.";
 }
 
 /** The same goes for a connection that takes nothing but subscriptions until the last of them is ended. */
 function subscribedClient(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
-    "The Redis client is in subscriber mode, where it can send nothing else. Pass its duplicate() to the store, or subscribe with that one.",
+    "The Redis client is in subscriber mode, which allows no other commands. Pass its duplicate() to the store, or subscribe with the duplicate.",
   );
 }

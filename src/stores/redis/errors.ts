@@ -3,30 +3,30 @@ import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../.
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 const unavailable: Readonly<Record<string, string>> = {
-  READONLY: "This server is a replica, as after a failover; the client has to find the master.",
+  READONLY: "This server is a replica, as after a failover. Point the client at the master.",
   MOVED: "The cluster is moving keys between servers.",
   ASK: "The cluster is moving keys between servers.",
   TRYAGAIN: "The cluster is moving keys between servers.",
-  CLUSTERDOWN: "The cluster has no majority, or nobody serves these keys.",
-  MASTERDOWN: "This server is a replica that has lost its master.",
-  LOADING: "The server is starting.",
-  OOM: "The server is out of memory: raise maxmemory, and keep maxmemory-policy noeviction, because others may evict locks.",
-  BUSY: "A script is blocking the server.",
-  NOREPLICAS: "The server has fewer replicas than min-replicas-to-write.",
-  MISCONF: "The server cannot save to its disk, and therefore takes no writes.",
-  NOSCRIPT: "The server has forgotten the script that it was just sent.",
-  UNBLOCKED: "The server has changed its role.",
+  CLUSTERDOWN: "The cluster has no majority, or no node serves these keys. Check its nodes.",
+  MASTERDOWN: "This server is a replica that has lost its master. Check the master.",
+  LOADING: "The server is starting. The store tries again.",
+  OOM: "The server is out of memory. Raise maxmemory, and keep maxmemory-policy noeviction, because other policies may evict locks.",
+  BUSY: "A script blocks the server. Find the client that runs it.",
+  NOREPLICAS: "The server has fewer replicas than min-replicas-to-write. Check its replicas.",
+  MISCONF: "The server cannot save to its disk, so it accepts no writes. Look at its log.",
+  NOSCRIPT: "The server has lost the script that it just received. The store tries again.",
+  UNBLOCKED: "The server has changed its role. The store tries again.",
 };
 
 const unauthorized: Readonly<Record<string, string>> = {
-  NOPERM: "The user of this connection lacks rights: docs/stores/redis.md lists what it needs.",
-  NOAUTH: "The client has to log in: give it a username and a password.",
-  WRONGPASS: "The username or the password of the client is wrong.",
+  NOPERM: "The user of this connection lacks rights. docs/stores/redis.md lists the rights to grant.",
+  NOAUTH: "The server requires a login. Give the client a username and a password.",
+  WRONGPASS: "The username or the password of the client is wrong. Correct its options.",
 };
 
 const failures: Readonly<Record<string, string>> = {
-  WRONGTYPE: "A key of another kind stands where a lock should: choose another keyPrefix.",
-  CROSSSLOT: "The keys of a call are on several servers of a cluster: pass a cluster client.",
+  WRONGTYPE: "A key of another type has the name of a lock. Choose another keyPrefix.",
+  CROSSSLOT: "The keys of a call are on several servers of a cluster. Pass a cluster client.",
 };
 
 /** What is told of an operation that failed, where others of its batch did not: `text` is what a command of the script answered. */
@@ -36,7 +36,7 @@ export function failedAlone(partition: string, key: string, text: string): Holdf
   if (code !== undefined && code !== "WRONGTYPE") return meaningOf(code, cause, key);
   return new HoldfastError(
     "STORE_FAILURE",
-    `Something else than Holdfast wrote to Redis what belongs to the lock "${key}": the field "${key}" or the one without a name in the hash "${partition}:locks", the key "${partition}:claims:${key}", or the same with held, limits, waiting or queue. Delete it, or choose another keyPrefix.`,
+    `Another program changed the data of the lock "${key}" in Redis. Check the fields "${key}" and "" of the hash "${partition}:locks", and the key "${partition}:claims:${key}" and its siblings (held, limits, waiting, queue). Delete the foreign data, or choose another keyPrefix.`,
     { key, cause },
   );
 }
@@ -47,7 +47,7 @@ export function failedAlone(partition: string, key: string, text: string): Holdf
  */
 export function unsureOfRelease(key: string): HoldfastError {
   return new StoreUnavailableError(
-    "The connection was lost while a claim was released, and the client asked again by itself. Whether it was there is unknown.",
+    "The connection was lost during a release, and the client sent the command again. Whether the claim existed is unknown.",
     { key },
   );
 }
@@ -68,7 +68,7 @@ function meaningOf(code: string, cause: unknown, key?: string): HoldfastError {
   const denied = unauthorized[code];
   if (denied !== undefined)
     return new HoldfastError("UNAUTHORIZED", `Redis answered ${code}. ${denied}`, details);
-  const what = failures[code] ?? "The cause has the server's words.";
+  const what = failures[code] ?? "The cause has the server's text.";
   return new HoldfastError("STORE_FAILURE", `Redis answered ${code}. ${what}`, details);
 }
 
@@ -77,7 +77,7 @@ export function refusedAsCluster(error: unknown): HoldfastError {
   if (replyCode(error) !== "ERR") return mapError(error);
   return new HoldfastError(
     "STORE_FAILURE",
-    "No server takes the cluster client for one of a cluster: the cause has the words of the last one. For a single server pass Redis of ioredis instead of Cluster; with Sentinel, pass it the sentinels.",
+    "No server accepted the cluster client. The cause has the text of the last one. For a single server pass Redis of ioredis instead of Cluster; with Sentinel, pass it the sentinels.",
     { cause: error },
   );
 }
@@ -87,13 +87,16 @@ function clientError(error: unknown): HoldfastError {
   const { lastNodeError } = Object(error) as { lastNodeError?: unknown };
   if (replyCode(lastNodeError) !== undefined) return mapError(lastNodeError);
   if (isMistake(error)) {
-    return new HoldfastError("STORE_FAILURE", "The Redis client failed. The cause has its words.", {
+    return new HoldfastError("STORE_FAILURE", "The Redis client failed. The cause has its text.", {
       cause: error,
     });
   }
-  return new StoreUnavailableError("Redis is unavailable: the client cannot reach it, or got no answer.", {
-    cause: error,
-  });
+  return new StoreUnavailableError(
+    "Redis is unavailable: the client cannot reach it, or got no answer. Check that it runs, and its address.",
+    {
+      cause: error,
+    },
+  );
 }
 
 /** What ioredis and node-redis call an error that came as an answer. */

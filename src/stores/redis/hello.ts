@@ -77,7 +77,7 @@ export class Hello {
     } catch (error) {
       if (replyCode(error) === "MOVED" && !this.#connection.cluster) {
         throw invalid(
-          "client must be a cluster client, because its server is part of a cluster: use Cluster of ioredis or createCluster of node-redis.",
+          "client must be a cluster client, because its server is part of a cluster. Use Cluster of ioredis or createCluster of node-redis.",
         );
       }
       throw mapError(error);
@@ -89,11 +89,11 @@ export class Hello {
     if (!/^\d{1,4}$/.test(found)) {
       throw new HoldfastError(
         "STORE_FAILURE",
-        `The key "${key}" holds something else than Holdfast wrote. Choose another keyPrefix than "${this.#keyPrefix}".`,
+        `Another program wrote the key "${key}". Choose another keyPrefix than "${this.#keyPrefix}".`,
       );
     }
     throw invalid(
-      `partitions must be the same for all clients of keyPrefix "${this.#keyPrefix}": it is ${this.#partitions} here and ${found} elsewhere. Use ${found}, or another keyPrefix; to change it for all, stop all of them and delete "${key}".`,
+      `partitions must be the same for all clients of keyPrefix "${this.#keyPrefix}". It is ${this.#partitions} here and ${found} elsewhere. Use ${found}, or another keyPrefix. To change it for all clients, stop them and delete "${key}".`,
     );
   }
 }
@@ -107,6 +107,6 @@ export function checkVersion(info: string): void {
   if (Number(major) === OLDEST[0] && Number(minor) >= OLDEST[1]) return;
   throw new HoldfastError(
     "UNSUPPORTED",
-    `Redis ${text} is too old. The store needs Redis 6.2 or newer, or Valkey 7.2 or newer: upgrade the server.`,
+    `Redis ${text} is too old. Upgrade the server to Redis 6.2 or newer, or Valkey 7.2 or newer.`,
   );
 }

@@ -33,12 +33,12 @@ export function textReplyTo(stamp: string, reply: unknown, connection: Connectio
 function wrongReply(reply: unknown, connection: Connection, key: string): StoreUnavailableError {
   if (String(reply) === "QUEUED") {
     return new StoreUnavailableError(
-      "The Redis client is inside a MULTI of the application, so the server only queued this call, and runs it at EXEC or never. Give the store a client of its own: redisStore(client.duplicate()).",
+      "The Redis client is inside a MULTI of the application, so the server only queued this call. Give the store a client of its own: redisStore(client.duplicate()).",
     );
   }
   // Waiting does not help: the count stays wrong for as long as the connection lasts.
   connection.startOver(key);
   return new StoreUnavailableError(
-    "The Redis client handed out the reply to another command. What became of this one is unknown. Update the client, or report it.",
+    "The Redis client returned the reply to another command. The result of this command is unknown. Update the client, or report the defect.",
   );
 }

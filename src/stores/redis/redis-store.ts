@@ -353,5 +353,5 @@ function readCursor(cursor: string | undefined, partitions: number): Cursor {
   const match = /^(\d{1,4})\.(\d{1,20})\.(.*)$/s.exec(cursor ?? "0.0.");
   const [, partition, scan = "", after = ""] = match ?? [];
   if (match !== null && Number(partition) < partitions) return { partition: Number(partition), scan, after };
-  throw invalid(`cursor must come from the page before, not "${cursor}".`);
+  throw invalid(`cursor must be the cursor of the previous page, not "${cursor}".`);
 }

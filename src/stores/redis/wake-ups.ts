@@ -145,7 +145,7 @@ export class WakeUps {
     this.#warned = true;
     const reason = cause instanceof Error ? cause.message : String(cause);
     process.emitWarning(
-      `Holdfast cannot subscribe to Redis (${reason}). Locks work, but a waiter notices its turn only at a heartbeat. See docs/stores/redis.md for the rights that it takes.`,
+      `Holdfast cannot subscribe to Redis (${reason}). Locks work, but a waiter notices a grant only at a heartbeat. Grant the rights that docs/stores/redis.md lists.`,
       { type: "HoldfastWarning", code: "NO_PUSH" },
     );
   }

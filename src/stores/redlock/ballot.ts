@@ -49,7 +49,7 @@ export function hold<T>(ballot: Ballot<T>): Promise<readonly Vote<T>[]> {
 }
 
 function tooLate(timeoutMs: number): StoreUnavailableError {
-  return new StoreUnavailableError(`It has not answered within ${timeoutMs} ms (nodeTimeoutMs).`);
+  return new StoreUnavailableError(`The server did not answer within ${timeoutMs} ms (nodeTimeoutMs).`);
 }
 
 async function start<T>(call: () => Promise<T>): Promise<T> {

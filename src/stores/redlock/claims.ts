@@ -349,9 +349,12 @@ export class Claims {
     const expiresInMs = nthLargest(promised, this.#nodes.majority);
     const elapsedMs = this.#nodes.clock.monotonicMs() - sentMs;
     if (expiresInMs * (1 - this.#options.clockDrift) <= elapsedMs) {
-      throw new StoreUnavailableError(`A majority has granted "${ref.key}", but too late to be of use.`, {
-        key: ref.key,
-      });
+      throw new StoreUnavailableError(
+        `A majority granted "${ref.key}", but only after its ttl had passed. Try again.`,
+        {
+          key: ref.key,
+        },
+      );
     }
     return { state: "held", fence: grant.fence, acquiredAtMs: grant.acquiredAtMs, expiresInMs };
   }

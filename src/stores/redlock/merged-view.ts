@@ -97,7 +97,7 @@ export class MergedView {
     const match = /^(\d{1,2})\.(\d{1,2})\.(.*)$/s.exec(cursor);
     const [, node, failed, inner = ""] = match ?? [];
     if (match === null || Number(node) >= this.#nodes.members.length) {
-      throw invalid(`cursor must come from the page before, not "${cursor}".`);
+      throw invalid(`cursor must be the cursor of the previous page, not "${cursor}".`);
     }
     return { node: Number(node), failed: Number(failed), inner };
   }

@@ -64,7 +64,7 @@ export class Nodes {
     const reasons = this.all.flatMap((node) => this.#reasonOf(node, votes[node]));
     return new StoreUnavailableError(
       [
-        `${agreeing} of ${count} servers have answered alike, and it takes ${this.majority}.`,
+        `${agreeing} of ${count} servers gave the same answer, and ${this.majority} are needed.`,
         ...reasons,
       ].join(" "),
       { key, cause: errors.find((error) => !lasting.includes(error)) ?? first },

@@ -130,9 +130,12 @@ class QuorumStore implements Store {
     const answers = votes.map(answerOf);
     if (bid.over) {
       await this.#nodes.release(request, tokensAt(hearing, nodesIn(answers, "held", "waiting")));
-      throw new StoreUnavailableError(`The claim to "${request.key}" was released while it was asked for.`, {
-        key: request.key,
-      });
+      throw new StoreUnavailableError(
+        `The claim on "${request.key}" was released while acquire was under way.`,
+        {
+          key: request.key,
+        },
+      );
     }
     this.#claims.hear(hearing, answers, votes);
     return this.#judge(hearing, request, votes);
@@ -307,7 +310,8 @@ function voteOn(vote: Vote<readonly RenewAnswer[]>, index: number): Vote<unknown
   const answers = answerOf(vote);
   if (answers === undefined) return vote;
   const answer = answers[index];
-  if (answer === undefined) return { error: new StoreUnavailableError("It left the heartbeat unanswered.") };
+  if (answer === undefined)
+    return { error: new StoreUnavailableError("The server did not answer the heartbeat.") };
   return answer.state === "failed" ? { error: answer.error } : vote;
 }
 
@@ -323,7 +327,7 @@ function tokensAt({ tokens }: Hearing, nodes: readonly number[]): Map<number, st
 function semaphoreError(key: string): HoldfastError {
   return new HoldfastError(
     "UNSUPPORTED",
-    `A majority cannot bound a semaphore ("${key}"): a limit of 2 on three servers would admit three holders, ` +
+    `A majority cannot bound a semaphore ("${key}"). A limit of 2 on three servers would admit three holders, ` +
       "on two servers each. Use a single store for it.",
     { key },
   );

@@ -42,7 +42,7 @@ export function redlockStore(clients: readonly RedisClient[], options: RedlockOp
   checkCount(clients);
   const connections = clients.map(connectionOf);
   if (new Set(clients).size < clients.length)
-    throw invalid("clients must be different: one for each server.");
+    throw invalid("clients must be different, one for each server.");
   const servers = new Servers(clients);
   const members = connections.map((connection, node): QuorumMember => {
     const client = clients[node] as RedisClient;
@@ -65,6 +65,6 @@ function connectionOf(client: RedisClient, node: number): Connection {
   if (!connection.cluster && !connection.sentinel) return connection;
   const group = connection.cluster ? "a cluster" : "a master that sentinels choose";
   throw invalid(
-    `clients[${node}] must lead to one server, not to ${group}, where a failover may lose votes. Pass Redis of ioredis or createClient of node-redis with the address of a server; or use redisStore with this client alone.`,
+    `clients[${node}] must connect to one server, not to ${group}, where a failover may lose votes. Pass Redis of ioredis or createClient of node-redis with the address of one server, or use redisStore with this client alone.`,
   );
 }

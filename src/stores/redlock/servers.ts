@@ -61,9 +61,9 @@ export class Servers {
       return;
     }
     const [first, second] = [this.#nameOf(Math.min(node, other)), this.#nameOf(Math.max(node, other))];
-    const what = `clients must lead to different servers, because each has one vote: ${first} and ${second} lead to one.`;
+    const what = `clients must connect to different servers, because each has one vote. ${first} and ${second} connect to the same server.`;
     if (this.#runIds[node] !== undefined) {
-      const astray = `${what} Until ${this.#nameOf(node)} is back at its own, it has no vote. Look at names and addresses.`;
+      const astray = `${what} Until ${this.#nameOf(node)} is connected to its own server again, it has no vote. Check names and addresses.`;
       this.#warn("SAME_SERVER", astray);
       throw new StoreUnavailableError(astray);
     }
@@ -216,10 +216,10 @@ interface Address {
 
 function lostMeanwhile(): StoreUnavailableError {
   return new StoreUnavailableError(
-    "The connection was lost meanwhile, and what answered may have been another server.",
+    "The connection was lost meanwhile, so the answer may be from another server.",
   );
 }
 
 function unknownServers(name: string): string {
-  return `The server of ${name} does not let its user ask for INFO, so nobody can tell whether all clients of a Redlock store lead to different servers. Grant +info, or make sure of it: docs/stores/redlock.md.`;
+  return `The server of ${name} refuses INFO to its user, so the store cannot check that all its clients connect to different servers. Grant +info, or check that yourself, as docs/stores/redlock.md shows.`;
 }

@@ -42,7 +42,9 @@ export class Connection {
   /** How many attempts have failed since the last success. */
   #failures = 0;
   #pause: NodeJS.Timeout | undefined;
-  #lastError: HoldfastError = new StoreUnavailableError("No lock server has been reached yet.");
+  #lastError: HoldfastError = new StoreUnavailableError(
+    "No lock server was reached yet. Check their addresses.",
+  );
   #closed: HoldfastError | undefined;
 
   constructor(

@@ -3,9 +3,17 @@ import type { IncomingHttpHeaders } from "node:http2";
 import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
 
 export function unavailable(url: string, cause: Error): HoldfastError {
-  return new StoreUnavailableError(`The lock server at ${url} cannot be reached: ${cause.message}`, {
-    cause,
-  });
+  const root = rootOf(cause);
+  const why = root.message.replace(/\.$/, "");
+  return new StoreUnavailableError(
+    `The lock server at ${url} cannot be reached: ${why}. Check its address, and that it is running.`,
+    { cause: root },
+  );
+}
+
+/** Node wraps the error of the system, which says more: "The pending stream has been canceled". */
+function rootOf(error: Error): Error {
+  return error.cause instanceof Error ? rootOf(error.cause) : error;
 }
 
 export function notAServer(url: string, why: string): HoldfastError {

@@ -120,7 +120,7 @@ export class Link implements AnswerListener {
     this.#stream.on("error", (error) => this.#fail(error));
     this.#stream.on("close", () => this.#fail(new Error("The stream was closed.")));
     this.#connectTimer = setTimeout(
-      () => this.#fail(new Error(`No answer within ${options.connectTimeoutMs} ms.`)),
+      () => this.#fail(new Error(`The server did not answer within ${options.connectTimeoutMs} ms.`)),
       options.connectTimeoutMs,
     );
     this.#silence = new SilenceWatch({
@@ -130,7 +130,7 @@ export class Link implements AnswerListener {
       onSilence: (error) => this.#fail(error),
     });
     this.#outbox = new Outbox(this.#stream, () =>
-      this.#fail(new Error("The server does not read what is asked.")),
+      this.#fail(new Error("The server does not read requests.")),
     );
     this.#outbox.writer.hello(SESSION_VERSION, agent);
     this.#outbox.flush();
@@ -197,7 +197,7 @@ export class Link implements AnswerListener {
       this.#hangUp();
       return;
     }
-    setTimeout(() => this.#fail(new Error("The server was left.")), patienceMs).unref();
+    setTimeout(() => this.#fail(new Error("The client has left the server.")), patienceMs).unref();
   }
 
   /** Ends it at once. */
@@ -309,7 +309,7 @@ export class Link implements AnswerListener {
   #settle(number: number, verb: Pending["verb"] | undefined): Pending | undefined {
     const pending = this.#pending[number - 1];
     if (pending === undefined || (verb !== undefined && pending.verb !== verb)) {
-      throw new Error("The server answered what was not asked.");
+      throw new Error("The server gave an answer without a request.");
     }
     if (pending.message > this.#answeredMessage) this.#answeredMessage = pending.message;
     this.#pending[number - 1] = undefined;
@@ -321,7 +321,7 @@ export class Link implements AnswerListener {
 
   #responded(headers: IncomingHttpHeaders & { readonly ":status"?: number | undefined }): void {
     const status = headers[":status"];
-    if (status !== 200) this.#fail(notAServer(this.url, `it answered with the status ${status}`));
+    if (status !== 200) this.#fail(notAServer(this.url, `its HTTP status was ${status}`));
     else if (headers["grpc-status"] !== undefined) this.#ended(headers);
   }
 
@@ -342,7 +342,7 @@ export class Link implements AnswerListener {
     if (this.#closed) return;
     this.#outbox.flush();
     this.#stream.end();
-    this.#fail(new Error("The session was left."), 1_000);
+    this.#fail(new Error("The client has left the session."), 1_000);
   }
 
   // The end.

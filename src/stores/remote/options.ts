@@ -55,7 +55,7 @@ export function resolveRemoteOptions(
     throw invalid(`durability must be one of ${durabilities.join(", ")}, not ${String(durability)}.`);
   }
   if (token !== undefined && !/^\S{1,4096}$/.test(token)) {
-    throw invalid("token must be 1 to 4,096 characters without blanks.");
+    throw invalid("token must be 1 to 4,096 printable characters without spaces.");
   }
   return {
     urls: list.map(checkUrl),

@@ -146,8 +146,8 @@ class RemoteStore implements Store {
     if (durabilities.indexOf(found) < durabilities.indexOf(this.durability)) {
       return new HoldfastError(
         "DURABILITY_UNAVAILABLE",
-        `The lock server keeps its locks in a ${welcome.store} store, with the durability "${found}", and "${this.durability}" ` +
-          "was asked for. Use a server with a more durable store, or ask for less.",
+        `The lock server has a ${welcome.store} store with the durability "${found}", but the option durability demands "${this.durability}". ` +
+          "Use a server with a more durable store, or lower that option.",
       );
     }
     return undefined;

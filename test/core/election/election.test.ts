@@ -180,7 +180,7 @@ describe("an election", () => {
     await fleet.advance(30_000, 500);
     expect(deaf.terms).toHaveLength(1);
     const again = deaf.replica.locks.election("office");
-    await expect(again.lead(() => {})).rejects.toThrow(/campaigns for "office" already/);
+    await expect(again.lead(() => {})).rejects.toThrow(/already campaigns for "office"/);
     open();
     await fleet.advance(2_000);
     expect(deaf.terms).toHaveLength(2);

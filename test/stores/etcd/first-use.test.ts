@@ -57,7 +57,7 @@ describe("etcd: what is given to it", () => {
     const told: HoldfastError[] = [];
     await until("the client keeps away", async () => {
       told.push(await failure(store.acquire(claimRequest("a", { ttlMs: 30_000 }))));
-      return told.at(-1)?.message.includes("keeps away") === true;
+      return told.at(-1)?.message.includes("avoids members") === true;
     });
     const { cause, message } = told.at(-1) as HoldfastError;
     expect(message).toMatch(/ECONNREFUSED 127\.0\.0\.1:1\.$/);

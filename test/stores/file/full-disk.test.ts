@@ -10,7 +10,7 @@ import { canMount, mountedFolder } from "./mounts.ts";
 import { Told } from "./told.ts";
 
 /** What a caller is told, in the message itself. */
-const remedy = "The disk is full. Nothing was changed. Make room, and it goes on by itself.";
+const remedy = "The disk is full. Nothing was changed. Free some space; the store then continues by itself.";
 
 /** A folder on a disk of so many MiB. */
 const smallDisk = (size = 1) => mountedFolder(`size=${size}m`);

@@ -129,7 +129,7 @@ describe.skipIf(!runs)("mongodb: a replica set of three", { timeout: 120_000 }, 
         expect(answers[index], name).toMatchObject({ reason: { code: "STORE_UNAVAILABLE" } });
         const { reason } = answers[index] as PromiseRejectedResult;
         // A claim is tried for some time, and ends with the last error as its cause.
-        expect(`${reason} ${reason.cause}`, name).toContain("leave directConnection out of the URL");
+        expect(`${reason} ${reason.cause}`, name).toContain("Remove directConnection from the URL");
       }
     }
 

@@ -121,7 +121,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
         database.collection("holdfast").createIndex({ made: 1 }, options),
       );
       expect(message).toContain(`.holdfast" ${fault}`);
-      expect(message).toContain("choose another collection");
+      expect(message).toContain("Choose another collection");
     });
 
     test.for([
@@ -164,7 +164,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
       store.acquire(request("other")),
     ]);
     expect(strange).toMatchObject({ code: "STORE_FAILURE", key: "strange" });
-    expect(strange.message).toMatch(/something else than Holdfast wrote/);
+    expect(strange.message).toMatch(/Another program wrote the document/);
     expect(other).toMatchObject({ state: "held" });
     expect(await collection.findOne({ _id: "strange" })).toEqual(document);
   });
@@ -316,7 +316,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
           failure(locks.mutex("other").acquire()),
         ]);
         expect(asked.map(({ code }) => code)).toEqual(["STORE_UNAVAILABLE", "STORE_UNAVAILABLE"]);
-        for (const { message } of asked) expect(message).toContain("check that the servers are up");
+        for (const { message } of asked) expect(message).toContain("Check that the servers are up");
       }
       expect(await locks.mutex("key", { onUnavailable: "skip" }).tryAcquire()).toBeNull();
       await server.restart();

@@ -26,7 +26,7 @@ describe("mongodb: what the store takes", () => {
 
   test("nothing else, and says what to pass", async () => {
     const client = new Client6(url);
-    expect(() => mongodbStore(client as never)).toThrow(/MongoClient: pass client\.db\(\)/);
+    expect(() => mongodbStore(client as never)).toThrow(/MongoClient\. Pass client\.db\(\)/);
     for (const wrong of [undefined, null, "mongodb://", {}, { collectionName: "locks" }]) {
       expect(() => mongodbStore(wrong as never)).toThrow(/must be a Db or a Collection/);
     }

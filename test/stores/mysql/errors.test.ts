@@ -81,7 +81,7 @@ describe("mysql: an error of the client", () => {
     ["HANDSHAKE_NO_SSL_SUPPORT", "STORE_FAILURE"],
     ["POOL_NOEXIST", "STORE_FAILURE"],
   ])("%s is %s, and says what to do", (client, code) => {
-    const message = expect.stringMatching(/: (give|set|add) /);
+    const message = expect.stringMatching(/\. (Change|Set|Add) /);
     const cause = Object.assign(new Error("in words of its own"), { code: client });
     expect(mapError(cause)).toMatchObject({ code, message, cause });
   });

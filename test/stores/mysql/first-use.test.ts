@@ -68,7 +68,7 @@ describe("mysql: options", () => {
     expect(() => mysqlStore(client as MysqlClient)).toThrow(
       expect.objectContaining({
         code: "INVALID_ARGUMENT",
-        message: expect.stringContaining("of pg: pass it to postgresStore"),
+        message: expect.stringContaining("of pg. Pass it to postgresStore"),
       }),
     );
   });

@@ -63,7 +63,7 @@ describe("postgres: who is listened for", () => {
     const { clock, sessions, listening } = listen({ isHeard: false });
     const failed = expect(listening.listen("a", () => {})).rejects.toMatchObject({
       code: "STORE_UNAVAILABLE",
-      message: expect.stringContaining("LISTEN was answered, but nothing is heard"),
+      message: expect.stringContaining("PostgreSQL accepted LISTEN, but no notification arrives"),
     });
     await clock.advance(1_000);
     await failed;

@@ -19,7 +19,7 @@ describe("postgres: types", () => {
   test("a pool of mysql2 is refused, and sent where it belongs", () => {
     const pools = [createPool({ host: "127.0.0.1" }), createCallbackPool({ host: "127.0.0.1" })];
     for (const pool of pools) {
-      expect(() => postgresStore(pool as never)).toThrow(/of mysql2: pass it to mysqlStore/);
+      expect(() => postgresStore(pool as never)).toThrow(/of mysql2\. Pass it to mysqlStore/);
     }
   });
 

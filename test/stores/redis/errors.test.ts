@@ -69,7 +69,7 @@ describe.each(Object.entries(replies))("redis: an answer through %s", (_, Reply)
 
 test("redis: a server that is out of memory is not said to evict keys, because that loses locks", () => {
   const { message } = mapError(new SimpleError("OOM command not allowed when used memory > 'maxmemory'."));
-  expect(message).toMatch(/raise maxmemory.*keep maxmemory-policy noeviction/);
+  expect(message).toMatch(/Raise maxmemory.*keep maxmemory-policy noeviction/);
 });
 
 describe("redis: an error of the client", () => {

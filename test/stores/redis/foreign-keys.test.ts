@@ -55,7 +55,7 @@ describe.skipIf(!canRunRedis())("redis: a lock with", () => {
     code: "STORE_FAILURE",
     key: "foreign",
     message: expect.stringMatching(
-      /"holdfast:\{0\}:locks".*"holdfast:\{0\}:claims:foreign".*Delete it, or choose another keyPrefix/,
+      /"holdfast:\{0\}:locks".*"holdfast:\{0\}:claims:foreign".*Delete the foreign data, or choose another keyPrefix/,
     ),
   });
 

@@ -126,7 +126,7 @@ describe.skipIf(!canRunRedis())("redlock: servers", { timeout: 60_000 }, () => {
       expect(error.cause).toMatchObject({ code: "STORE_UNAVAILABLE" });
       return (
         error.message ===
-        `1 of 2 servers have answered alike, and it takes 2. ${where}: It has not answered within 300 ms (nodeTimeoutMs).`
+        `1 of 2 servers gave the same answer, and 2 are needed. ${where}: The server did not answer within 300 ms (nodeTimeoutMs).`
       );
     });
   });

@@ -1,0 +1,27 @@
+import { existsSync, mkdirSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+
+/**
+ * Makes a folder and the missing ones above it. `mkdirSync` with `recursive` never returns where an existing folder refuses
+ * new ones with ENOENT, as /proc does.
+ *
+ * @param {string} path
+ * @returns {string | undefined} The uppermost folder that was made.
+ */
+export function makeFolder(path) {
+  if (isFolder(path)) return undefined;
+  const above = dirname(path);
+  const made = existsSync(above) ? undefined : makeFolder(above);
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if (!isFolder(path)) throw error;
+  }
+  return made ?? path;
+}
+
+/** @param {string} path */
+function isFolder(path) {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+}
