@@ -176,7 +176,7 @@ export class CronSchedule implements Schedule {
     this.#timer?.cancel();
     // After a step forward, a tick that is still ahead has to be seen before it is late.
     const sleeps = [Math.min(MAX_SLEEP_MS, this.#settings.lateMs / 2)];
-    if (this.#due.owes) sleeps.push(RETRY_MS);
+    if (this.#due.owed.size > 0) sleeps.push(RETRY_MS);
     if (this.#upkeep === undefined) sleeps.push(this.#upkeepMs - clock.monotonicMs());
     const nextMs = this.#begun ? this.#due.next() : undefined;
     if (nextMs !== undefined) sleeps.push(nextMs - clock.wallMs());
@@ -225,7 +225,7 @@ export class CronSchedule implements Schedule {
   /** Ticks that have not begun up to this one can be closed. Only with `all` would they be asked for once more. */
   #closedUntil(): number {
     if (this.#settings.missed !== "all") return Number.NEGATIVE_INFINITY;
-    const pendingMs = Math.min(...this.#backlog, ...this.#due.owed, ...this.#attended.keys());
+    const pendingMs = Math.min(...this.#backlog, ...this.#due.owed.keys(), ...this.#attended.keys());
     return Math.min(this.#due.gaveUpMs, pendingMs - SECOND_MS);
   }
 
@@ -314,16 +314,13 @@ export class CronSchedule implements Schedule {
         await this.#notes.begin(nowMs + (this.#begun ? this.#settings.maxSkewMs : 0));
         view = await this.#notes.read();
       } else if (view.floorMs > nowMs + this.#settings.maxSkewMs * 2 + WRONG_CLOCK_MS) {
-        // Somebody's clock is wrong, and nothing runs here until that time. Where it only took the schedule up, that can be mended.
+        // Another clock is wrong. If it only took the schedule up, nothing runs until that time, and that can be mended.
         if (view.baseMs === view.floorMs) {
           await this.#notes.beginAnew(view, nowMs);
           view = await this.#notes.read();
         } else {
-          const ahead = `Ticks of "${this.name}" up to ${shown(view.floorMs)} count as settled`;
-          this.#warn(
-            "CLOCKS_DIFFER",
-            `${ahead}, far ahead of this replica's clock. One of the clocks is wrong.`,
-          );
+          const ahead = `Ticks of "${this.name}" up to ${shown(view.floorMs)} have run`;
+          this.#warn("CLOCKS_DIFFER", `${ahead}, far ahead of this replica's clock. One clock is wrong.`);
         }
       }
       await this.#notes.renew(view);
@@ -340,9 +337,9 @@ export class CronSchedule implements Schedule {
 
   /** Owes what the policy says of the ticks that no replica has begun. */
   #adopt(view: NotesView, nowMs: number): void {
-    if (!this.#begun) this.#due.begin(nowMs);
     this.#begun = true;
-    for (const tickMs of this.#notes.unrun(view, this.#due.horizonMs(nowMs), nowMs, MAX_ATTENDED)) {
+    const most = this.#settings.maxMissed + MAX_ATTENDED;
+    for (const tickMs of this.#notes.unrun(view, this.#due.horizonMs(nowMs), nowMs, most)) {
       if (!this.#backlog.has(tickMs)) this.#due.owe(tickMs);
     }
     // What others have run, or are running and nobody is to take over, need not be asked about again.

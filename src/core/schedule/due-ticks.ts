@@ -23,13 +23,14 @@ const nothing: Due = { begun: [], ticks: [], late: [], missed: 0 };
 export class DueTicks {
   readonly #ticks: Ticks;
   readonly #settings: ScheduleSettings;
-  /** Up to when ticks have been seen to. */
+  /** Up to when ticks have been seen to, or are owed. */
   #doneMs: number;
   /** The first tick after that; undefined when it is not known, and Infinity when there is none. */
   #nextMs: number | undefined;
   /** Ticks that are still to be seen to, and whether their run has begun. */
-  readonly #owed = new Map<number, boolean>();
-  #gaveUpMs = Number.NEGATIVE_INFINITY;
+  readonly owed = new Map<number, boolean>();
+  /** No tick up to this one is run late any more. The others have been reported as missed. */
+  gaveUpMs = Number.NEGATIVE_INFINITY;
 
   constructor(ticks: Ticks, settings: ScheduleSettings, nowMs: number) {
     this.#ticks = ticks;
@@ -37,37 +38,18 @@ export class DueTicks {
     this.#doneMs = nowMs;
   }
 
-  /** Begins at this moment. Earlier ticks have to be owed. */
-  begin(nowMs: number): void {
-    this.#doneMs = nowMs;
-    this.#nextMs = undefined;
-  }
-
   /** Ticks after this moment run if no replica has run them, however late. */
   horizonMs(nowMs: number): number {
     const { missed, lateMs } = this.#settings;
     const lateUntilMs = nowMs - lateMs - 1;
-    if (missed === "all") return this.#gaveUpMs;
+    if (missed === "all") return this.gaveUpMs;
     if (missed === "skip") return lateUntilMs;
-    return Math.max(this.#gaveUpMs, (this.#ticks.last(0, lateUntilMs, 1)[0] ?? nowMs) - SECOND_MS);
-  }
-
-  /** No tick up to this one is run late any more. The others have been reported as missed. */
-  get gaveUpMs(): number {
-    return this.#gaveUpMs;
+    return Math.max(this.gaveUpMs, (this.#ticks.last(0, lateUntilMs, 1)[0] ?? nowMs) - SECOND_MS);
   }
 
   /** A tick is due again: for as long as the policy says, or for ever if its run has begun. */
   owe(tickMs: number, begun = false): void {
-    this.#owed.set(tickMs, begun);
-  }
-
-  get owes(): boolean {
-    return this.#owed.size > 0;
-  }
-
-  get owed(): Iterable<number> {
-    return this.#owed.keys();
+    this.owed.set(tickMs, begun || this.owed.get(tickMs) === true);
   }
 
   /** The next tick that is not due yet. */
@@ -81,7 +63,7 @@ export class DueTicks {
    * time are due once more: the store knows those that ran.
    */
   take(nowMs: number, isKnown: (tickMs: number) => boolean): Due {
-    const idle = this.#owed.size === 0 && nowMs >= this.#doneMs && nowMs < (this.next() ?? NEVER);
+    const idle = this.owed.size === 0 && nowMs >= this.#doneMs && nowMs < (this.next() ?? NEVER);
     if (idle) {
       this.#doneMs = nowMs;
       return nothing;
@@ -89,16 +71,14 @@ export class DueTicks {
     const { missed, lateMs, maxMissed } = this.#settings;
     const lateUntilMs = nowMs - lateMs - 1;
     const isBack = nowMs < this.#doneMs;
-    if (isBack) this.#gaveUpMs = Number.NEGATIVE_INFINITY;
+    if (isBack) this.gaveUpMs = Number.NEGATIVE_INFINITY;
     const fromMs = isBack ? lateUntilMs : this.#doneMs;
     this.#doneMs = nowMs;
     this.#nextMs = undefined;
-    const unknown = [...this.#owed].filter(([tickMs]) => !isKnown(tickMs));
+    const unknown = [...this.owed].filter(([tickMs]) => !isKnown(tickMs));
     const begun = unknown.filter(([, hasBegun]) => hasBegun).map(([tickMs]) => tickMs);
-    const owed = unknown
-      .filter(([tickMs, hasBegun]) => !hasBegun && tickMs <= nowMs)
-      .map(([tickMs]) => tickMs);
-    this.#owed.clear();
+    const owed = unknown.map(([tickMs]) => tickMs).filter((ms) => !begun.includes(ms) && ms <= nowMs);
+    this.owed.clear();
 
     const inTime = this.#ticks.first(Math.max(fromMs, lateUntilMs), nowMs, MAX_DUE);
     const late =
@@ -110,7 +90,7 @@ export class DueTicks {
     const first = this.#ticks.first(fromMs, lateUntilMs, MAX_DUE);
     const left = new Set([...first, ...lateOnes].filter((tickMs) => !isKnown(tickMs)));
     for (const tickMs of [...wanted, ...begun]) left.delete(tickMs);
-    if (left.size > 0) this.#gaveUpMs = (wanted[0] ?? nowMs - lateMs) - SECOND_MS;
+    if (left.size > 0) this.gaveUpMs = (wanted[0] ?? nowMs - lateMs) - SECOND_MS;
     return {
       begun,
       ticks: kept.filter((tickMs) => !isKnown(tickMs)),
