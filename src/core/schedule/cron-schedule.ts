@@ -246,7 +246,7 @@ export class CronSchedule implements Schedule {
       this.#lastError = undefined;
       this.#note(tickMs, result);
     } catch (error) {
-      // In one turn with being owed again: in between, the tick would be taken for nobody's.
+      // In one turn with being owed again: otherwise a look in between drops the tick.
       this.#attended.delete(tickMs);
       if (this.#stopping.signal.aborted) return;
       this.#trouble(error, `Tick ${shown(tickMs)} of "${this.name}" was not run`);
@@ -335,7 +335,7 @@ export class CronSchedule implements Schedule {
     }
   }
 
-  /** Owes what the policy says of the ticks that no replica has begun. */
+  /** Owes the ticks that no replica has begun, as far back as the policy says. */
   #adopt(view: NotesView, nowMs: number): void {
     this.#begun = true;
     const most = this.#settings.maxMissed + MAX_ATTENDED;

@@ -59,7 +59,7 @@ export class DueTicks {
   }
 
   /**
-   * What is due now, but for what is known to be settled or attended. After the wall clock was set back, ticks that are in
+   * The ticks that are due now, except those known to be settled or attended. After the wall clock was set back, ticks that are in
    * time are due once more: the store knows those that ran.
    */
   take(nowMs: number, isKnown: (tickMs: number) => boolean): Due {

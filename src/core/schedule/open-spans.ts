@@ -22,7 +22,7 @@ export function common(some: readonly Span[], others: readonly Span[]): Span[] {
   );
 }
 
-/** The spans without these ticks, and without what has no tick. */
+/** The spans without these ticks, and without parts that have no tick. */
 export function without(spans: readonly Span[], settled: readonly number[], ticks: Ticks): Span[] {
   let left = [...spans];
   for (const tickMs of settled) {
@@ -44,7 +44,7 @@ export function writeSpans(spans: readonly Span[], floorMs: number): string | un
   return text.length > bounds.infoBytes ? undefined : text;
 }
 
-/** What is open if a floor says so: the spans below it, and all that is above it. */
+/** The open spans of a floor: those that it lists, and all time above it. */
 export function readSpans(text: string, floorMs: number): Span[] {
   const spans = text.split(",").flatMap((span): Span[] => {
     const [firstMs, lastMs] = span

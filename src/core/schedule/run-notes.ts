@@ -99,7 +99,7 @@ export class RunNotes {
     return viewOf(named, this.#options.unbegun);
   }
 
-  /** Whether nobody may run the tick any more. */
+  /** Whether no replica may run the tick any more. */
   isSettled({ open, runs }: NotesView, tickMs: number): boolean {
     if (!includes(open, tickMs)) return true;
     return runs.some((run) => run.tickMs === tickMs && (!this.#options.takeover || isFinal(run)));
@@ -115,7 +115,7 @@ export class RunNotes {
       .slice(-most);
   }
 
-  /** What the history shows: the latest ticks that ran, the latest that were skipped, and those whose run may be taken over. */
+  /** The notes of the latest ticks that ran, of the latest that were skipped, and of those that wait to be taken over. */
   shown(view: NotesView): readonly RunNote[] {
     const kept = latest(view.runs, this.#options.history);
     return view.runs.filter(({ tickMs }) => kept.has(tickMs) || !this.isSettled(view, tickMs));
@@ -146,7 +146,7 @@ export class RunNotes {
     await this.#write(endId(tickMs, claimFence), writeText(text), patient);
   }
 
-  /** Removes what is no longer needed, given what was there before a run ended. */
+  /** Removes notes that are no longer needed, given the notes before a run ended. */
   async tidy(before: NotesView, ended?: RunNote): Promise<void> {
     const view = ended === undefined ? before : withRun(before, ended);
     const { history, gaveUpMs, onMissed, ticks } = this.#options;
@@ -162,7 +162,7 @@ export class RunNotes {
 
     const floorMs = Math.max(view.floorMs ?? 0, ...(isClosing ? settled : old), ...dropped);
     const open = common(without(view.open, settled, ticks), [
-      // What was given up is closed, but for what has begun and may have to be taken over.
+      // Ticks that were given up are closed, except those that have begun and may have to be taken over.
       ...begun.filter((tickMs) => tickMs <= closeMs).map((tickMs): Span => [tickMs, tickMs]),
       [Math.max(closeMs + SECOND_MS, 0), Number.POSITIVE_INFINITY],
     ]);
@@ -175,7 +175,7 @@ export class RunNotes {
         missed += ticks.first(firstMs - 1, lastMs, MAX_UNTIDY).length;
       }
     }
-    // First the floor: whoever looks in between sees both, and never neither.
+    // First the floor: a reader in between sees both, and never neither.
     await this.#write(`floor:${floorMs}:${randomUUID()}`, text, never);
     this.#closedMs = Math.min(closeMs, floorMs);
     if (missed > 0) onMissed(missed);
