@@ -10,13 +10,13 @@ import type { HoldfastWarning } from "../options.ts";
 import { checkOptionNames } from "../validation.ts";
 import { DueTicks } from "./due-ticks.ts";
 import { type RunNote, type RunRecord, startId } from "./run-note.ts";
-import { isFinal, type NotesView, RunNotes } from "./run-notes.ts";
+import { type NotesView, RunNotes } from "./run-notes.ts";
 import type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule.ts";
 import { resolveScheduleOptions, type ScheduleOptions, type ScheduleSettings } from "./schedule-options.ts";
 import { type ScheduleBody, type TickContext, type TickResult, TickRun, tickKey } from "./tick-run.ts";
-import { Ticks } from "./ticks.ts";
+import { SECOND_MS, Ticks } from "./ticks.ts";
 
-/** How often the wall clock is looked at when no tick is near: it may have been set, and a machine may have slept. */
+/** How often the wall clock is looked at, at least, when no tick is near: it may have been set, and a machine may have slept. */
 const MAX_SLEEP_MS = 10_000;
 
 /** How often the notes are looked after: renewed when they get old, begun again when the store has lost them. */
@@ -49,7 +49,7 @@ export class CronSchedule implements Schedule {
   readonly #settled = new Set<number>();
   readonly #unbegun = new Set<string>();
   /** Missed ticks that are still to be seen to, and the work on them. */
-  readonly #backlog: number[] = [];
+  readonly #backlog = new Set<number>();
   #catchingUp: Promise<void> | undefined;
   #isCatchingUp = false;
   readonly #onStopped: () => void;
@@ -82,7 +82,10 @@ export class CronSchedule implements Schedule {
     this.#notes = new RunNotes(heartbeat, {
       ...settings,
       key: `${name}#runs`,
-      keepFromMs: () => this.#oldestPending(),
+      ticks: this.#ticks,
+      unbegun: this.#unbegun,
+      gaveUpMs: () => this.#closedUntil(),
+      onMissed: (count) => this.#miss(count),
     });
     this.#context = {
       heartbeat,
@@ -131,10 +134,8 @@ export class CronSchedule implements Schedule {
   }
 
   async history(): Promise<readonly RunRecord[]> {
-    const { runs } = await this.#notes.read();
-    const kept = [...new Set(runs.map(({ tickMs }) => tickMs))].slice(-this.#settings.history);
-    const shown = runs.filter(({ tickMs }) => tickMs >= (kept[0] ?? 0)).reverse();
-    return Promise.all(shown.map((note) => this.#record(note)));
+    const shown = this.#notes.shown(await this.#notes.read());
+    return Promise.all(shown.toReversed().map((note) => this.#record(note)));
   }
 
   async stop(options: ScheduleStopOptions = {}): Promise<void> {
@@ -173,8 +174,9 @@ export class CronSchedule implements Schedule {
   #arm(): void {
     const { clock } = this.#heartbeat;
     this.#timer?.cancel();
-    const sleeps = [MAX_SLEEP_MS];
-    if (this.#due.owes) sleeps.push(RETRY_MS);
+    // After a step forward, a tick that is still ahead has to be seen before it is late.
+    const sleeps = [Math.min(MAX_SLEEP_MS, this.#settings.lateMs / 2)];
+    if (this.#due.owed.size > 0) sleeps.push(RETRY_MS);
     if (this.#upkeep === undefined) sleeps.push(this.#upkeepMs - clock.monotonicMs());
     const nextMs = this.#begun ? this.#due.next() : undefined;
     if (nextMs !== undefined) sleeps.push(nextMs - clock.wallMs());
@@ -183,12 +185,15 @@ export class CronSchedule implements Schedule {
   }
 
   #attendDue(nowMs: number): void {
-    const { ticks, late, missed } = this.#due.take(nowMs, (tickMs) => this.#settled.has(tickMs));
+    const { begun, ticks, late, missed } = this.#due.take(
+      nowMs,
+      (tickMs) => this.#settled.has(tickMs) || this.#attended.has(tickMs),
+    );
     let ignored = missed;
+    for (const tickMs of begun) void this.#attend(tickMs);
     if (late.length > 0) this.#catchUp([...late, ...ticks]);
     else {
       for (const tickMs of ticks) {
-        if (this.#attended.has(tickMs)) continue;
         if (this.#attended.size < MAX_ATTENDED) void this.#attend(tickMs);
         else ignored++;
       }
@@ -198,51 +203,60 @@ export class CronSchedule implements Schedule {
 
   /** Sees to missed ticks one after the other, and then to what is at hand. */
   #catchUp(late: readonly number[]): void {
-    this.#backlog.push(...late);
+    for (const tickMs of late) this.#backlog.add(tickMs);
     if (!this.#isCatchingUp) this.#catchingUp = this.#workOff();
   }
 
   async #workOff(): Promise<void> {
     this.#isCatchingUp = true;
-    for (let tickMs = this.#backlog.shift(); tickMs !== undefined; tickMs = this.#backlog.shift()) {
+    for (const tickMs of this.#backlog) {
+      this.#backlog.delete(tickMs);
       if (this.#stopping.signal.aborted) break;
       if (this.#settled.has(tickMs) || this.#attended.has(tickMs)) continue;
       await this.#attend(tickMs);
       if (this.#lastError === undefined) continue;
       // The store is away. What is left is tried again with the one that failed, and counted anew.
-      for (const leftMs of this.#backlog.splice(0)) this.#due.owe(leftMs);
+      for (const leftMs of this.#backlog) this.#due.owe(leftMs);
+      this.#backlog.clear();
     }
     this.#isCatchingUp = false;
   }
 
-  /** Ticks from this one on may still have to run, so that their place must not be closed. */
-  #oldestPending(): number {
-    return Math.min(...this.#backlog, ...this.#due.owed, ...this.#attended.keys());
+  /** Ticks that have not begun up to this one can be closed. Only with `all` would they be asked for once more. */
+  #closedUntil(): number {
+    if (this.#settings.missed !== "all") return Number.NEGATIVE_INFINITY;
+    const pendingMs = Math.min(...this.#backlog, ...this.#due.owed.keys(), ...this.#attended.keys());
+    return Math.min(this.#due.gaveUpMs, pendingMs - SECOND_MS);
   }
 
   #attend(tickMs: number): Promise<void> {
-    const work = this.#see(tickMs).finally(() => this.#attended.delete(tickMs));
+    const work = this.#see(tickMs);
     this.#attended.set(tickMs, work);
     this.#heartbeat.inBackground(work);
     return work;
   }
 
   async #see(tickMs: number): Promise<void> {
+    const run = new TickRun(this.#context, tickMs);
     try {
-      const result = await new TickRun(this.#context, tickMs).attend();
+      const result = await run.attend();
+      this.#attended.delete(tickMs);
+      // An outage is over. Runs that lost their lease in it may have to be taken over.
+      if (this.#lastError !== undefined) this.#lookSoon();
       this.#lastError = undefined;
       this.#note(tickMs, result);
     } catch (error) {
+      // In one turn with being owed again: otherwise a look in between drops the tick.
+      this.#attended.delete(tickMs);
       if (this.#stopping.signal.aborted) return;
       this.#trouble(error, `Tick ${shown(tickMs)} of "${this.name}" was not run`);
-      this.#due.owe(tickMs);
+      this.#due.owe(tickMs, run.begun);
       this.#arm();
     }
   }
 
   #note(tickMs: number, result: TickResult): void {
-    this.#settled.add(tickMs);
-    if (this.#settled.size > MAX_SETTLED) this.#settled.delete(Math.min(...this.#settled));
+    this.#remember(tickMs);
     for (const id of this.#unbegun) if (id.startsWith(startId(tickMs, ""))) this.#unbegun.delete(id);
     if (!result.ran) {
       if (result.why === "overlap") this.#counts.overlapped++;
@@ -277,11 +291,15 @@ export class CronSchedule implements Schedule {
 
   /** The store was asked about a tick and knows of no schedule. Whether somebody ran it before that is unknown, so nobody does. */
   #forgotten(tickMs: number): void {
-    this.#upkeepMs = this.#heartbeat.clock.monotonicMs();
     this.#warn(
       "SCHEDULE_FORGOTTEN",
       `The store has lost its notes on "${this.name}". Tick ${shown(tickMs)} is skipped, because it may have run already.`,
     );
+    this.#lookSoon();
+  }
+
+  #lookSoon(): void {
+    this.#upkeepMs = this.#heartbeat.clock.monotonicMs();
     this.#wake();
   }
 
@@ -296,12 +314,12 @@ export class CronSchedule implements Schedule {
         await this.#notes.begin(nowMs + (this.#begun ? this.#settings.maxSkewMs : 0));
         view = await this.#notes.read();
       } else if (view.floorMs > nowMs + this.#settings.maxSkewMs * 2 + WRONG_CLOCK_MS) {
-        // Somebody's clock is wrong, and nothing runs here until that time. Where it only took the schedule up, that can be mended.
+        // Another clock is wrong. If it only took the schedule up, nothing runs until that time, and that can be mended.
         if (view.baseMs === view.floorMs) {
           await this.#notes.beginAnew(view, nowMs);
           view = await this.#notes.read();
         } else {
-          const ahead = `Ticks of "${this.name}" up to ${shown(view.floorMs)} count as settled`;
+          const ahead = `Ticks of "${this.name}" up to ${shown(view.floorMs)} have run`;
           this.#warn(
             "CLOCKS_DIFFER",
             `${ahead}, far ahead of this replica's clock. Set the clocks of all replicas right.`,
@@ -309,9 +327,10 @@ export class CronSchedule implements Schedule {
         }
       }
       await this.#notes.renew(view);
+      await this.#notes.tidy(view);
       this.#lastError = undefined;
       this.#upkeepMs = clock.monotonicMs() + UPKEEP_MS;
-      if (!this.#begun) this.#begin(view, clock.wallMs());
+      this.#adopt(view, clock.wallMs());
       if (this.#settings.takeover) this.#resume(view);
     } catch (error) {
       this.#upkeepMs = clock.monotonicMs() + RETRY_MS;
@@ -320,21 +339,27 @@ export class CronSchedule implements Schedule {
     }
   }
 
-  #begin(view: NotesView, nowMs: number): void {
+  /** Owes the ticks that no replica has begun, as far back as the policy says. */
+  #adopt(view: NotesView, nowMs: number): void {
     this.#begun = true;
-    this.#due.beginAfter(view.floorMs ?? nowMs, nowMs);
-    // What others have run, or are running and nobody is to take over, need not be asked about again.
-    for (const note of view.runs) {
-      if (isFinal(note) || !this.#settings.takeover) this.#settled.add(note.tickMs);
+    const most = this.#settings.maxMissed + MAX_ATTENDED;
+    for (const tickMs of this.#notes.unrun(view, this.#due.horizonMs(nowMs), nowMs, most)) {
+      if (!this.#backlog.has(tickMs)) this.#due.owe(tickMs);
     }
+    // What others have run, or are running and nobody is to take over, need not be asked about again.
+    for (const { tickMs } of view.runs) if (this.#notes.isSettled(view, tickMs)) this.#remember(tickMs);
+  }
+
+  #remember(settledMs: number): void {
+    this.#settled.add(settledMs);
+    if (this.#settled.size > MAX_SETTLED) this.#settled.delete(Math.min(...this.#settled));
   }
 
   /** Runs that have begun and not ended: whoever is at them is waited for, and taken over from if it is dead. */
   #resume(view: NotesView): void {
     if (this.#stopping.signal.aborted) return;
-    const settled = new Set(view.runs.filter(isFinal).map(({ tickMs }) => tickMs));
     for (const { tickMs } of view.runs) {
-      if (!settled.has(tickMs) && !this.#attended.has(tickMs)) void this.#attend(tickMs);
+      if (!this.#notes.isSettled(view, tickMs) && !this.#attended.has(tickMs)) void this.#attend(tickMs);
     }
   }
 

@@ -1,11 +1,13 @@
 /** Which ticks a replica has to see to, by its own wall clock and by the policy for those that were missed. */
 import type { ScheduleSettings } from "./schedule-options.ts";
-import type { Ticks } from "./ticks.ts";
+import { SECOND_MS, type Ticks } from "./ticks.ts";
 
 /** How many ticks in time are begun at once, and how many missed ones are counted. */
 const MAX_DUE = 1_000;
 
 export interface Due {
+  /** Those whose run has begun and has to be taken over, however late. */
+  readonly begun: readonly number[];
   /** Those that are in time. The oldest first. */
   readonly ticks: readonly number[];
   /** Those that were missed and are to run all the same, one after the other. The oldest first. */
@@ -16,17 +18,19 @@ export interface Due {
 
 const NEVER = Number.POSITIVE_INFINITY;
 
-const nothing: Due = { ticks: [], late: [], missed: 0 };
+const nothing: Due = { begun: [], ticks: [], late: [], missed: 0 };
 
 export class DueTicks {
   readonly #ticks: Ticks;
   readonly #settings: ScheduleSettings;
-  /** Up to when ticks have been seen to. */
+  /** Up to when ticks have been seen to, or are owed. */
   #doneMs: number;
   /** The first tick after that; undefined when it is not known, and Infinity when there is none. */
   #nextMs: number | undefined;
-  /** Ticks that the store could not be asked about. */
-  readonly #owed = new Set<number>();
+  /** Ticks that are still to be seen to, and whether their run has begun. */
+  readonly owed = new Map<number, boolean>();
+  /** No tick up to this one is run late any more. The others have been reported as missed. */
+  gaveUpMs = Number.NEGATIVE_INFINITY;
 
   constructor(ticks: Ticks, settings: ScheduleSettings, nowMs: number) {
     this.#ticks = ticks;
@@ -34,25 +38,18 @@ export class DueTicks {
     this.#doneMs = nowMs;
   }
 
-  /** Begins with what everybody together has missed: ticks up to the floor are settled. */
-  beginAfter(floorMs: number, nowMs: number): void {
+  /** Ticks after this moment run if no replica has run them, however late. */
+  horizonMs(nowMs: number): number {
     const { missed, lateMs } = this.#settings;
-    this.#doneMs = missed === "skip" ? Math.max(floorMs, nowMs - lateMs - 1) : floorMs;
-    this.#nextMs = undefined;
+    const lateUntilMs = nowMs - lateMs - 1;
+    if (missed === "all") return this.gaveUpMs;
+    if (missed === "skip") return lateUntilMs;
+    return Math.max(this.gaveUpMs, (this.#ticks.last(0, lateUntilMs, 1)[0] ?? nowMs) - SECOND_MS);
   }
 
-  /** A tick that could not be seen to is due again, for as long as the policy says. */
-  owe(tickMs: number): void {
-    this.#owed.add(tickMs);
-  }
-
-  get owes(): boolean {
-    return this.#owed.size > 0;
-  }
-
-  /** Those ticks. */
-  get owed(): Iterable<number> {
-    return this.#owed;
+  /** A tick is due again: for as long as the policy says, or for ever if its run has begun. */
+  owe(tickMs: number, begun = false): void {
+    this.owed.set(tickMs, begun || this.owed.get(tickMs) === true);
   }
 
   /** The next tick that is not due yet. */
@@ -62,22 +59,26 @@ export class DueTicks {
   }
 
   /**
-   * What is due now, but for what is known to be settled. When the wall clock was set back, ticks that it then reaches once
-   * more are due once more: those that ran are settled in the store, and those that were left out meanwhile are not lost.
+   * The ticks that are due now, except those known to be settled or attended. After the wall clock was set back, ticks that are in
+   * time are due once more: the store knows those that ran.
    */
-  take(nowMs: number, isSettled: (tickMs: number) => boolean): Due {
-    const idle = this.#owed.size === 0 && nowMs >= this.#doneMs && nowMs < (this.next() ?? NEVER);
+  take(nowMs: number, isKnown: (tickMs: number) => boolean): Due {
+    const idle = this.owed.size === 0 && nowMs >= this.#doneMs && nowMs < (this.next() ?? NEVER);
     if (idle) {
       this.#doneMs = nowMs;
       return nothing;
     }
     const { missed, lateMs, maxMissed } = this.#settings;
     const lateUntilMs = nowMs - lateMs - 1;
-    const fromMs = Math.min(this.#doneMs, nowMs);
+    const isBack = nowMs < this.#doneMs;
+    if (isBack) this.gaveUpMs = Number.NEGATIVE_INFINITY;
+    const fromMs = isBack ? lateUntilMs : this.#doneMs;
     this.#doneMs = nowMs;
     this.#nextMs = undefined;
-    const owed = [...this.#owed].filter((tickMs) => tickMs <= nowMs).sort((a, b) => a - b);
-    this.#owed.clear();
+    const unknown = [...this.owed].filter(([tickMs]) => !isKnown(tickMs));
+    const begun = unknown.filter(([, hasBegun]) => hasBegun).map(([tickMs]) => tickMs);
+    const owed = unknown.map(([tickMs]) => tickMs).filter((ms) => !begun.includes(ms) && ms <= nowMs);
+    this.owed.clear();
 
     const inTime = this.#ticks.first(Math.max(fromMs, lateUntilMs), nowMs, MAX_DUE);
     const late =
@@ -87,12 +88,14 @@ export class DueTicks {
     const lateOnes = all.filter((tickMs) => tickMs <= lateUntilMs);
     const wanted = this.#wanted(lateOnes, kept.length);
     const first = this.#ticks.first(fromMs, lateUntilMs, MAX_DUE);
-    const ignored = new Set([...first, ...lateOnes]);
-    for (const tickMs of wanted) ignored.delete(tickMs);
+    const left = new Set([...first, ...lateOnes].filter((tickMs) => !isKnown(tickMs)));
+    for (const tickMs of [...wanted, ...begun]) left.delete(tickMs);
+    if (left.size > 0) this.gaveUpMs = (wanted[0] ?? nowMs - lateMs) - SECOND_MS;
     return {
-      ticks: kept.filter((tickMs) => !isSettled(tickMs)),
-      late: wanted.filter((tickMs) => !isSettled(tickMs)),
-      missed: [...ignored].filter((tickMs) => !isSettled(tickMs)).length,
+      begun,
+      ticks: kept.filter((tickMs) => !isKnown(tickMs)),
+      late: wanted.filter((tickMs) => !isKnown(tickMs)),
+      missed: left.size,
     };
   }
 

@@ -6,22 +6,33 @@
  * a reader who sees one of several copies, as with Redlock, sees the truth or nothing, and a late copy of a request can
  * bring back an old note but not undo a new one. Their tokens are no secret, because anybody may renew or remove them.
  *
- * `floor` bounds their number: every tick up to it counts as settled, whoever asks, so that notes of such ticks are not
- * needed. It begins as the moment at which the schedule was first seen, and is raised before older notes are removed.
+ * A floor bounds their number: every tick up to it is settled, but for those in the open spans that it lists, so that notes
+ * of settled ticks are not needed. A tick that has no note, or whose run has to be taken over, stays in an open span. A floor
+ * stays true, so a tick is settled if any floor says so, and a late copy of an old one does no harm.
  */
+import { randomUUID } from "node:crypto";
 import { HoldfastError } from "../errors.ts";
 import type { Heartbeat } from "../heartbeat.ts";
 import { isOutage, lookAtKey } from "../lock.ts";
 import { pause } from "../pause.ts";
 import { type ClaimStatus, UNLIMITED } from "../store.ts";
 import { bounds } from "../validation.ts";
+import { common, includes, readSpans, type Span, without, writeSpans } from "./open-spans.ts";
 import { endId, type NoteText, type RunNote, readNote, startId, writeText } from "./run-note.ts";
+import { SECOND_MS, type Ticks } from "./ticks.ts";
 
 /** As long as the store allows. Replicas renew notes that have less than half of it left. */
 const NOTE_TTL_MS = bounds.maxTtlMs;
 
 /** How many ticks more than wanted are kept, so that removing the oldest is not part of every run. */
 const SLACK = 10;
+
+/** The most ticks that wait to be taken over, and the most attempts at one that are kept, if the replicas go on dying. */
+const MAX_BEGUN = 500;
+const MAX_ATTEMPTS = 10;
+
+/** The most settled ticks whose notes are kept because the open spans between them do not fit into a floor. */
+const MAX_UNTIDY = 1_000;
 
 /** What the ids of notes begin with: claims with such ids have no owner on a lock server, so replicas with other tokens share them. */
 const OPEN = ":";
@@ -33,14 +44,16 @@ const RETRY_MS = 100;
 
 /** All notes at one moment. */
 export interface NotesView {
-  /** Ticks up to this one are settled. Undefined when the store knows nothing of the schedule. */
+  /** The latest moment that a floor names. Undefined when the store knows nothing of the schedule. */
   readonly floorMs: number | undefined;
-  /** Attempts at later ticks, the oldest tick first, and of one tick the first attempt first. */
+  /** Ticks that are not settled unless a note says so. */
+  readonly open: readonly Span[];
+  /** Attempts, the oldest tick first, and of one tick the first attempt first. */
   readonly runs: readonly RunNote[];
-  /** Claims that say nothing any more. */
+  /** Notes that say nothing any more. */
   readonly stale: readonly string[];
-  /** Where the schedule was taken up, and not where notes were removed: the ids, and the latest of those moments. */
-  readonly bases: readonly string[];
+  readonly floors: readonly string[];
+  /** Where the schedule was taken up: the latest of those moments. */
   readonly baseMs: number | undefined;
   readonly ids: readonly string[];
   /** How long the note lives that ends first. */
@@ -49,21 +62,23 @@ export interface NotesView {
 
 export interface NotesOptions {
   readonly key: string;
-  /** How many ticks to keep. */
+  readonly ticks: Ticks;
+  /** How many ticks that ran to keep, and how many that were skipped. */
   readonly history: number;
-  /** Ticks that are not older than the newest by more than this are kept as well. */
-  readonly maxSkewMs: number;
-  /** Whether a run that has not ended may still be taken over, so that its note should not be removed. */
+  /** Whether a run that has not ended may still be taken over, so that its tick is open. */
   readonly takeover: boolean;
-  /** How many ticks may have to be made up for. */
-  readonly maxMissed: number;
-  /** Ticks from this one on may still have to run here. */
-  readonly keepFromMs: () => number;
+  /** Attempts of this replica that were written down without the body having been called, by the id of their note. */
+  readonly unbegun: ReadonlySet<string>;
+  /** Ticks up to this one that have not begun are given up: this replica has reported them as missed. */
+  readonly gaveUpMs: () => number;
+  /** So many ticks are given up because the store has no room for them. */
+  readonly onMissed: (count: number) => void;
 }
 
 export class RunNotes {
   readonly #heartbeat: Heartbeat;
   readonly #options: NotesOptions;
+  #closedMs = Number.NEGATIVE_INFINITY;
 
   constructor(heartbeat: Heartbeat, options: NotesOptions) {
     this.#heartbeat = heartbeat;
@@ -75,28 +90,46 @@ export class RunNotes {
     const { held, waiting, heldCount, waitingCount } = await lookAtKey(this.#heartbeat, key, MAX_READ);
     // A part of the notes would make ticks look as if nobody had run them.
     if (held.length + waiting.length < heldCount + waitingCount) {
-      throw new HoldfastError(
-        "STORE_FAILURE",
-        `"${key}" has ${heldCount} claims, too many for the notes of a schedule. Give the schedule another name.`,
-        {
-          key,
-        },
-      );
+      const text = `"${key}" has ${heldCount} claims, too many for the notes of a schedule. Give the schedule another name.`;
+      throw new HoldfastError("STORE_FAILURE", text, { key });
     }
     // With Redlock, what only some of the servers are seen to have is listed as waiting.
     const notes = [...held, ...waiting].filter(({ id }) => id.startsWith(OPEN));
-    return viewOf(notes.map((note) => ({ ...note, id: note.id.slice(OPEN.length) })));
+    const named = notes.map((note) => ({ ...note, id: note.id.slice(OPEN.length) }));
+    return viewOf(named, this.#options.unbegun);
+  }
+
+  /** Whether no replica may run the tick any more. */
+  isSettled({ open, runs }: NotesView, tickMs: number): boolean {
+    if (!includes(open, tickMs)) return true;
+    return runs.some((run) => run.tickMs === tickMs && (!this.#options.takeover || isFinal(run)));
+  }
+
+  /** The latest ticks after one moment and up to another that no replica has begun. */
+  unrun(view: NotesView, afterMs: number, untilMs: number, most: number): readonly number[] {
+    const { ticks } = this.#options;
+    const begun = new Set(ticksOf(view.runs));
+    return common(view.open, [[afterMs + 1, untilMs]])
+      .flatMap(([firstMs, lastMs]) => ticks.last(firstMs - 1, lastMs, most + begun.size))
+      .filter((tickMs) => !begun.has(tickMs))
+      .slice(-most);
+  }
+
+  /** The notes of the latest ticks that ran, of the latest that were skipped, and of those that wait to be taken over. */
+  shown(view: NotesView): readonly RunNote[] {
+    const kept = latest(view.runs, this.#options.history);
+    return view.runs.filter(({ tickMs }) => kept.has(tickMs) || !this.isSettled(view, tickMs));
   }
 
   /** The schedule was taken up at this moment: earlier ticks are nobody's business. */
   async begin(atMs: number): Promise<void> {
-    await this.#write(`base:${atMs}`, "", never);
+    await this.#write(`base:${Math.floor(atMs / SECOND_MS) * SECOND_MS}`, "", never);
   }
 
   /** Puts another beginning in the place of one that a wrong clock has set too late. Notes of runs count as before. */
   async beginAnew(view: NotesView, atMs: number): Promise<void> {
     await this.begin(atMs);
-    await this.#remove(view.bases);
+    await this.#remove(view.floors.filter((id) => id.startsWith("base:")));
   }
 
   /** Writes down that a run begins. Repeats itself while the store is unavailable and `patient` says so. */
@@ -113,21 +146,41 @@ export class RunNotes {
     await this.#write(endId(tickMs, claimFence), writeText(text), patient);
   }
 
-  /** Removes what is no longer needed, given what was there before a run of this tick ended. */
-  async tidy(
-    view: NotesView,
-    ended: { readonly tickMs: number; readonly claimFence: bigint },
-  ): Promise<void> {
-    const done = [startId(ended.tickMs, ended.claimFence), ...view.stale];
-    const floorMs = this.#newFloor(view, ended.tickMs);
-    if (floorMs === undefined) {
-      await this.#remove(done);
-      return;
+  /** Removes notes that are no longer needed, given the notes before a run ended. */
+  async tidy(before: NotesView, ended?: RunNote): Promise<void> {
+    const view = ended === undefined ? before : withRun(before, ended);
+    const { history, gaveUpMs, onMissed, ticks } = this.#options;
+    const noted = ticksOf(view.runs);
+    const begun = noted.filter((tickMs) => !this.isSettled(view, tickMs));
+    const dropped = begun.splice(0, begun.length - MAX_BEGUN);
+    const settled = noted.filter((tickMs) => !begun.includes(tickMs));
+    const kept = latest(view.runs, history);
+    const old = new Set(settled.filter((tickMs) => !kept.has(tickMs)));
+    const closeMs = gaveUpMs();
+    const isClosing = closeMs > this.#closedMs;
+    if (old.size <= SLACK && !isClosing && dropped.length === 0) return this.#remove(view.stale);
+
+    const floorMs = Math.max(view.floorMs ?? 0, ...(isClosing ? settled : old), ...dropped);
+    const open = common(without(view.open, settled, ticks), [
+      // Ticks that were given up are closed, except those that have begun and may have to be taken over.
+      ...begun.filter((tickMs) => tickMs <= closeMs).map((tickMs): Span => [tickMs, tickMs]),
+      [Math.max(closeMs + SECOND_MS, 0), Number.POSITIVE_INFINITY],
+    ]);
+    const spans = common(open, [[0, floorMs]]);
+    let text = writeSpans(spans, floorMs);
+    if (text === undefined && old.size <= MAX_UNTIDY) return this.#remove(view.stale);
+    let missed = dropped.length;
+    for (; text === undefined; text = writeSpans(spans, floorMs)) {
+      for (const [firstMs, lastMs] of spans.splice(0, 1)) {
+        missed += ticks.first(firstMs - 1, lastMs, MAX_UNTIDY).length;
+      }
     }
-    // First the floor: whoever looks in between sees both, and never neither.
-    await this.#write(`floor:${floorMs}`, "", never);
-    const below = view.ids.filter((id) => momentOf(id) <= floorMs && id !== `floor:${floorMs}`);
-    await this.#remove([...new Set([...done, ...below])]);
+    // First the floor: a reader in between sees both, and never neither.
+    await this.#write(`floor:${floorMs}:${randomUUID()}`, text, never);
+    this.#closedMs = Math.min(closeMs, floorMs);
+    if (missed > 0) onMissed(missed);
+    const olds = view.runs.filter(({ tickMs }) => old.has(tickMs)).flatMap(({ ids }) => ids);
+    await this.#remove([...new Set([...view.stale, ...view.floors, ...olds])]);
   }
 
   /** Keeps all notes for another day when half of theirs is over. */
@@ -141,25 +194,6 @@ export class RunNotes {
       for (const answer of answers) if (answer.state === "failed") throw answer.error;
     };
     await this.#heartbeat.answer(renew, this.#options.key);
-  }
-
-  #newFloor(view: NotesView, newTickMs: number): number | undefined {
-    const { history, maxSkewMs, takeover, maxMissed, keepFromMs } = this.#options;
-    const ticks = [...new Set([...view.runs.map(({ tickMs }) => tickMs), newTickMs])].sort((a, b) => a - b);
-    if (ticks.length <= history + SLACK) return undefined;
-    const newestMs = ticks.at(-1) ?? newTickMs;
-    const settled = new Set(view.runs.filter(isFinal).map(({ tickMs }) => tickMs));
-    // What somebody may still have to run or to take over is kept, unless it piles up.
-    const isPatient = ticks.length <= 2 * (history + SLACK) + maxMissed;
-    const pendingMs = isPatient ? keepFromMs() : Number.POSITIVE_INFINITY;
-    let floorMs: number | undefined;
-    for (const tickMs of ticks.slice(0, -history)) {
-      // Replicas whose clocks are behind may still be about to begin ticks as old as this.
-      if (tickMs > newestMs - maxSkewMs) break;
-      if (tickMs >= pendingMs || (takeover && isPatient && !settled.has(tickMs))) break;
-      floorMs = tickMs;
-    }
-    return floorMs;
   }
 
   #ref(id: string) {
@@ -206,30 +240,44 @@ export function isFinal({ outcome }: RunNote): boolean {
 
 const never = () => false;
 
-function viewOf(claims: readonly ClaimStatus[]): NotesView {
-  const floors = claims.filter(({ id }) => /^(base|floor):\d{1,16}$/.test(id)).map(({ id }) => id);
-  const bases = floors.filter((id) => id.startsWith("base:"));
-  const floorMs = latestOf(floors);
+function ticksOf(runs: readonly RunNote[]): number[] {
+  return [...new Set(runs.map(({ tickMs }) => tickMs))];
+}
+
+/** The latest ticks that ran and the latest that were skipped, so many of each. */
+function latest(runs: readonly RunNote[], count: number): Set<number> {
+  const ran = runs.filter(({ outcome }) => outcome !== "skipped");
+  const skipped = runs.filter(({ outcome }) => outcome === "skipped");
+  return new Set([...ticksOf(ran).slice(-count), ...ticksOf(skipped).slice(-count)]);
+}
+
+function viewOf(claims: readonly ClaimStatus[], unbegun: ReadonlySet<string>): NotesView {
+  const floors = claims.filter(({ id }) => /^(base|floor):\d{1,16}(:|$)/.test(id));
+  const bases = floors.filter(({ id }) => id.startsWith("base:"));
+  const always: readonly Span[] = [[0, Number.POSITIVE_INFINITY]];
   const byAttempt = new Map<string, RunNote>();
-  const stale = floors.filter((id) => momentOf(id) < (floorMs ?? 0));
+  const stale: string[] = [];
   for (const claim of claims) {
     const note = readNote(claim);
     if (note === undefined) continue;
-    if (note.tickMs <= (floorMs ?? Number.NEGATIVE_INFINITY)) {
-      stale.push(claim.id);
-      continue;
+    if (unbegun.has(claim.id)) stale.push(claim.id);
+    else {
+      const name = `${note.tickMs}:${note.claimFence}`;
+      const other = byAttempt.get(name);
+      byAttempt.set(name, other === undefined ? note : joined(other, note));
     }
-    const name = `${note.tickMs}:${note.claimFence}`;
-    const other = byAttempt.get(name);
-    byAttempt.set(name, other === undefined ? note : joined(other, note));
+  }
+  const runs = inOrder([...byAttempt.values()]);
+  for (const [index, run] of runs.entries()) {
+    if (run.outcome !== "running") stale.push(...run.ids.filter((id) => id.startsWith("start:")));
+    if (runs[index + MAX_ATTEMPTS]?.tickMs === run.tickMs && !isFinal(run)) stale.push(...run.ids);
   }
   return {
-    floorMs,
-    runs: [...byAttempt.values()].sort(
-      (a, b) => a.tickMs - b.tickMs || (a.claimFence < b.claimFence ? -1 : 1),
-    ),
+    floorMs: latestOf(floors),
+    open: floors.reduce((open, { id, info }) => common(open, readSpans(info, momentOf(id))), always),
+    runs,
     stale,
-    bases,
+    floors: floors.map(({ id }) => id),
     baseMs: latestOf(bases),
     ids: claims.map(({ id }) => id).filter((id) => Number.isFinite(momentOf(id))),
     leastLifeMs: Math.min(...claims.map(({ expiresInMs }) => expiresInMs)),
@@ -246,8 +294,20 @@ function momentOf(id: string): number {
   return Number(/^(?:base|floor|start|end):(\d{1,16})\b/.exec(id)?.[1] ?? Number.NaN);
 }
 
-function latestOf(ids: readonly string[]): number | undefined {
-  return ids.length === 0 ? undefined : Math.max(...ids.map(momentOf));
+function latestOf(claims: readonly ClaimStatus[]): number | undefined {
+  return claims.length === 0 ? undefined : Math.max(...claims.map(({ id }) => momentOf(id)));
+}
+
+function inOrder(runs: readonly RunNote[]): RunNote[] {
+  return runs.toSorted((a, b) => a.tickMs - b.tickMs || (a.claimFence < b.claimFence ? -1 : 1));
+}
+
+function withRun(view: NotesView, ended: RunNote): NotesView {
+  const others = view.runs.filter(
+    ({ tickMs, claimFence }) => tickMs !== ended.tickMs || claimFence !== ended.claimFence,
+  );
+  const stale = [...view.stale, startId(ended.tickMs, ended.claimFence)];
+  return { ...view, runs: inOrder([...others, ended]), stale };
 }
 
 function notSharedText(key: string): string {

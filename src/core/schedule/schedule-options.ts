@@ -41,7 +41,7 @@ export interface ScheduleOptions {
   readonly maxSkewMs?: number;
   /** How long the claim of a tick lives after its runner's last heartbeat, so how soon a death is noticed. Default 30,000. */
   readonly ttlMs?: number;
-  /** How many ticks `history` remembers. 1 to 100. Default 20. */
+  /** How many ticks that ran `history` remembers, and how many that were skipped. 1 to 100. Default 20. */
   readonly history?: number;
   /** Whether the schedule alone keeps the process alive. Default false. */
   readonly keepAlive?: boolean;

@@ -11,8 +11,8 @@ import type { Heartbeat } from "../heartbeat.ts";
 import { joinSignals } from "../joined-signal.ts";
 import type { Lease } from "../lease.ts";
 import { KeyLock, runAndRelease } from "../lock.ts";
-import { type NoteText, type RunNote, type RunOutcome, startId } from "./run-note.ts";
-import { isFinal, type NotesView, type RunNotes } from "./run-notes.ts";
+import { endId, type NoteText, type RunOutcome, startId } from "./run-note.ts";
+import type { NotesView, RunNotes } from "./run-notes.ts";
 import type { ScheduleSettings } from "./schedule-options.ts";
 
 /** What a schedule's body is called with. */
@@ -70,6 +70,9 @@ export function tickKey(name: string, tickMs: number): string {
 export class TickRun {
   readonly #context: TickContext;
   readonly #tickMs: number;
+  /** Whether a run of the tick has begun here, which may have to be taken over. */
+  begun = false;
+
   constructor(context: TickContext, tickMs: number) {
     this.#context = context;
     this.#tickMs = tickMs;
@@ -89,7 +92,7 @@ export class TickRun {
         if (!(error instanceof AcquireTimeoutError)) throw error;
         // Whoever has the claim lives, or the store is away: then this fails.
         const view = await this.#context.notes.read();
-        if (this.#isSettled(view)) return { ran: false, why: "settled" };
+        if (this.#context.notes.isSettled(view, this.#tickMs)) return { ran: false, why: "settled" };
         continue;
       }
       const result = await runAndRelease(heartbeat, [lease], lease, (held) => this.#decide(held));
@@ -101,8 +104,9 @@ export class TickRun {
   async #decide(lease: Lease): Promise<TickResult> {
     const view = await this.#context.notes.read();
     if (view.floorMs === undefined) return { ran: false, why: "forgotten" };
-    if (this.#isSettled(view)) return { ran: false, why: "settled" };
-    const attempt = Math.max(0, ...this.#attemptsIn(view).map((note) => note.attempt)) + 1;
+    if (this.#context.notes.isSettled(view, this.#tickMs)) return { ran: false, why: "settled" };
+    const attempts = view.runs.filter(({ tickMs }) => tickMs === this.#tickMs);
+    const attempt = Math.max(0, ...attempts.map((note) => note.attempt)) + 1;
     if (this.#context.settings.overlap === "allow") return this.#begin(lease, lease, attempt, view);
 
     const busy = await this.#takeTurn(attempt);
@@ -110,19 +114,6 @@ export class TickRun {
     return runAndRelease(this.#context.heartbeat, [busy], busy, (turn) =>
       this.#begin(lease, turn, attempt, view),
     );
-  }
-
-  #attemptsIn({ runs }: NotesView): readonly RunNote[] {
-    const { unbegun } = this.#context;
-    return runs.filter(
-      ({ tickMs, claimFence }) => tickMs === this.#tickMs && !unbegun.has(startId(tickMs, claimFence)),
-    );
-  }
-
-  #isSettled(view: NotesView): boolean {
-    if (this.#tickMs <= (view.floorMs ?? Number.NEGATIVE_INFINITY)) return true;
-    const attempts = this.#attemptsIn(view);
-    return this.#context.settings.takeover ? attempts.some(isFinal) : attempts.length > 0;
   }
 
   /** The lease that one run of the schedule holds at a time. */
@@ -139,7 +130,7 @@ export class TickRun {
     const { fence } = lease;
     const text: NoteText = { attempt, fence, startedAtMs: nowMs, endedAtMs: nowMs, outcome: "skipped" };
     await this.#context.notes.end(this.#tickMs, fence, text, () => lease.held);
-    await this.#tidy(lease, view);
+    await this.#tidy(lease, view, text);
     return { ran: false, why: "overlap" };
   }
 
@@ -159,15 +150,17 @@ export class TickRun {
       await notes.withdraw(tickMs, lease.fence).catch(() => {});
       throw error;
     }
+    this.begun = true;
     const { outcome, error } = await this.#call(lease, turn, attempt);
     const endedAtMs = heartbeat.clock.wallMs();
     const reason = outcome === "failed" ? { error: textOf(error) } : {};
+    const endText: NoteText = { ...text, endedAtMs, outcome, ...reason };
     try {
-      await notes.end(tickMs, lease.fence, { ...text, endedAtMs, outcome, ...reason }, () => lease.held);
+      await notes.end(tickMs, lease.fence, endText, () => lease.held);
     } catch (unrecorded) {
       return { ran: true, outcome, error, unrecorded };
     }
-    await this.#tidy(lease, view);
+    await this.#tidy(lease, view, endText);
     return { ran: true, outcome, error };
   }
 
@@ -206,8 +199,12 @@ export class TickRun {
   }
 
   /** Old notes can be removed by whoever comes next as well. */
-  async #tidy({ fence }: Lease, view: NotesView): Promise<void> {
-    await this.#context.notes.tidy(view, { tickMs: this.#tickMs, claimFence: fence }).catch(() => {});
+  async #tidy({ fence: claimFence }: Lease, view: NotesView, text: NoteText): Promise<void> {
+    const { notes, heartbeat } = this.#context;
+    const tickMs = this.#tickMs;
+    const ids = [startId(tickMs, claimFence), endId(tickMs, claimFence)];
+    const ended = { ...text, tickMs, claimFence, owner: heartbeat.owner, ids };
+    await notes.tidy(view, ended).catch(() => {});
   }
 }
 

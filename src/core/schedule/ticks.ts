@@ -2,7 +2,7 @@
 import { Cron } from "croner";
 import { invalid } from "../validation.ts";
 
-const SECOND_MS = 1_000;
+export const SECOND_MS = 1_000;
 
 /** Ticks are whole seconds, in milliseconds since 1970. Everybody who asks about the same moments gets the same ticks. */
 export class Ticks {
@@ -32,14 +32,17 @@ export class Ticks {
 
   /** The last ticks after one moment and up to another, at most so many, the oldest first. */
   last(afterMs: number, untilMs: number, most: number): number[] {
-    if (untilMs <= afterMs) return [];
+    const found: number[] = [];
+    if (untilMs <= afterMs) return found;
     // What croner gets is cut to the second, and it answers with what lies before that.
-    const beforeMs = (Math.floor(untilMs / SECOND_MS) + 1) * SECOND_MS;
-    return this.#cron
-      .previousRuns(most, new Date(beforeMs))
-      .map((date) => date.getTime())
-      .filter((tickMs) => tickMs > afterMs)
-      .reverse();
+    let beforeMs = (Math.floor(untilMs / SECOND_MS) + 1) * SECOND_MS;
+    while (found.length < most) {
+      const tickMs = this.#cron.previousRuns(1, new Date(beforeMs))[0]?.getTime();
+      if (tickMs === undefined || tickMs <= afterMs) break;
+      found.push(tickMs);
+      beforeMs = tickMs;
+    }
+    return found.reverse();
   }
 }
 

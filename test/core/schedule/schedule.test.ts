@@ -1,49 +1,7 @@
-import {
-  createLocks,
-  type RunRecord,
-  type Schedule,
-  type ScheduledRun,
-  type ScheduleOptions,
-} from "holdfast";
+import { createLocks, type RunRecord, type ScheduleOptions } from "holdfast";
 import { describe, expect, test } from "vitest";
 import { Fleet, type Replica, START_MS } from "../fleet.ts";
-
-const EVERY_SECOND = "* * * * * *";
-const EVERY_MINUTE = "* * * * *";
-const TTL_MS = 3_000;
-
-interface Run {
-  readonly tickMs: number;
-  readonly replica: Replica;
-  readonly run: ScheduledRun;
-}
-
-/** A fleet whose replicas run one schedule, and what they have run. */
-class Scheduled {
-  readonly fleet = new Fleet();
-  readonly runs: Run[] = [];
-  readonly cron: string;
-  readonly options: ScheduleOptions;
-  body: (run: ScheduledRun, replica: Replica) => unknown = () => {};
-
-  constructor(cron = EVERY_SECOND, options: ScheduleOptions = {}) {
-    this.cron = cron;
-    this.options = { ttlMs: TTL_MS, ...options };
-  }
-
-  start(replica: Replica, options: ScheduleOptions = {}): Schedule {
-    const body = (run: ScheduledRun) => {
-      this.runs.push({ tickMs: run.tick.getTime(), replica, run });
-      return this.body(run, replica);
-    };
-    return replica.locks.schedule("job", this.cron, body, { ...this.options, ...options });
-  }
-
-  /** Seconds after the beginning, in the order in which they ran. */
-  get ticks(): number[] {
-    return this.runs.map(({ tickMs }) => (tickMs - START_MS) / 1_000);
-  }
-}
+import { EVERY_MINUTE, EVERY_SECOND, type Run, Scheduled, seconds, TTL_MS } from "./scheduled.ts";
 
 /** A promise that a test settles. */
 function gate(): { readonly passed: Promise<void>; open: () => void } {
@@ -53,8 +11,6 @@ function gate(): { readonly passed: Promise<void>; open: () => void } {
   });
   return { passed, open };
 }
-
-const seconds = (count: number, from = 1) => Array.from({ length: count }, (_, index) => from + index);
 
 describe("a schedule", () => {
   test("runs each tick on one replica, though clocks differ by seconds and the job takes no time", async () => {
