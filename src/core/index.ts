@@ -74,7 +74,7 @@ export {
 export { confirm } from "./record-agreement.ts";
 export { decodeRecord, encodeRecord, RECORD_VERSION } from "./record-format.ts";
 export { describe } from "./record-view.ts";
-export type { RunOutcome, RunRecord } from "./schedule/run-note.ts";
+export { isScheduleNote, type RunOutcome, type RunRecord } from "./schedule/run-note.ts";
 export type { Schedule, ScheduleStatus, ScheduleStopOptions } from "./schedule/schedule.ts";
 export type { ScheduleOptions } from "./schedule/schedule-options.ts";
 export type { ScheduleBody, ScheduledRun } from "./schedule/tick-run.ts";

@@ -10,7 +10,7 @@ import {
   type Semaphore,
   type TryRunResult,
 } from "./lock.ts";
-import { type AcquireOptions, checkAcquireOptions, type TryOptions } from "./options.ts";
+import { type AcquireOptions, checkAcquireOptions, leavesClaim, type TryOptions } from "./options.ts";
 import { invalid } from "./validation.ts";
 
 /** Several locks as one: all of them or none. */
@@ -119,7 +119,8 @@ export function createLockGroup(heartbeat: Heartbeat, locks: readonly (Lock | Se
       }
       return whole(leases);
     } catch (error) {
-      await new LeaseGroup(leases)[Symbol.asyncDispose]();
+      if (leavesClaim(options)) for (const lease of leases) lease.detach();
+      else await new LeaseGroup(leases)[Symbol.asyncDispose]();
       throw error instanceof AcquireTimeoutError ? new AcquireTimeoutError(error.key ?? "", waitMs) : error;
     }
   }
@@ -154,7 +155,8 @@ async function acquireNext(lock: KeyLock, leases: readonly Lease[], options: Acq
   if (options.signal !== undefined) signals.push(options.signal);
   const { signal, part } = joinSignals(signals);
   try {
-    return await lock.acquire({ ...options, signal });
+    // With a lost lease among those already held, the next one is of no use to a caller who comes back.
+    return await lock.acquire({ ...options, signal, detachOnAbort: () => leavesClaim(options) });
   } finally {
     part();
   }

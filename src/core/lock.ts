@@ -14,6 +14,7 @@ import {
   checkAcquireOptions,
   checkTryOptions,
   type LockSettings,
+  leavesClaim,
   type PermitOptions,
   type TryOptions,
 } from "./options.ts";
@@ -103,7 +104,7 @@ export class KeyLock implements Lock, Semaphore {
   acquire(options: AcquireOptions & PermitOptions = noOptions): Promise<Lease> {
     try {
       if (options !== noOptions) checkAcquireOptions(options);
-      const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting, detachOnAbort } = options;
+      const { waitMs = Number.POSITIVE_INFINITY, signal, onWaiting } = options;
       const claim = this.#newClaim(options, waitMs);
       const nesting = Nesting.of(this.#heartbeat, this, options);
       if (nesting !== undefined) {
@@ -113,7 +114,7 @@ export class KeyLock implements Lock, Semaphore {
         if (nesting.mustNotWait) return this.#acquireAtOnce(nesting, options);
       }
       const ask = () => claim.acquire(waitMs, onWaiting);
-      const acquired = signal === undefined ? ask() : cancellable(claim, signal, ask, detachOnAbort);
+      const acquired = signal === undefined ? ask() : cancellable(claim, signal, ask, options);
       return this.#settings.reentrant ? acquired.then(SharedClaim.first) : acquired;
     } catch (error) {
       return Promise.reject(error);
@@ -148,7 +149,7 @@ export class KeyLock implements Lock, Semaphore {
     const shared = Nesting.of(this.#heartbeat, this, options)?.share();
     if (shared !== undefined) return shared;
     try {
-      return await this.#try(claim, options.signal);
+      return await this.#try(claim, options);
     } catch (error) {
       if (this.#settings.onUnavailable === "throw" || !isOutage(error)) throw error;
       this.#heartbeat.stats.skipped++;
@@ -168,14 +169,15 @@ export class KeyLock implements Lock, Semaphore {
   }
 
   async #acquireAtOnce(nesting: Nesting, options: AcquireOptions & PermitOptions): Promise<Lease> {
-    const lease = await this.#try(this.#newClaim(options, 0), options.signal, options.detachOnAbort);
+    const lease = await this.#try(this.#newClaim(options, 0), options);
     if (lease === "contended") throw nesting.error();
     return lease;
   }
 
-  async #try(claim: LiveClaim, signal: AbortSignal | undefined, detach?: boolean): Promise<Verdict> {
+  async #try(claim: LiveClaim, options: AcquireOptions): Promise<Verdict> {
+    const { signal } = options;
     const ask = () => claim.tryAcquire();
-    const verdict = await (signal === undefined ? ask() : cancellable(claim, signal, ask, detach));
+    const verdict = await (signal === undefined ? ask() : cancellable(claim, signal, ask, options));
     return verdict !== "contended" && this.#settings.reentrant ? SharedClaim.first(verdict) : verdict;
   }
 
@@ -227,9 +229,9 @@ async function cancellable<T>(
   claim: LiveClaim,
   signal: AbortSignal,
   start: () => Promise<T>,
-  detach = false,
+  options: AcquireOptions,
 ): Promise<T> {
-  const listenNoMore = onAbort(signal, () => claim.cancel(signal.reason, detach));
+  const listenNoMore = onAbort(signal, () => claim.cancel(signal.reason, leavesClaim(options)));
   try {
     return await start();
   } finally {

@@ -141,9 +141,10 @@ export interface AcquireOptions extends TryOptions {
   readonly onWaiting?: (key: string) => void;
   /**
    * Whether cancelling leaves the claim in the queue, or held if it just was granted, until its ttl is over. Somebody who then
-   * asks with the same id and token goes on in its place. Default false: the claim is taken back.
+   * asks with the same id and token goes on in its place. A function is asked when the signal aborts. Default false: the claim is
+   * taken back.
    */
-  readonly detachOnAbort?: boolean;
+  readonly detachOnAbort?: boolean | (() => boolean);
 }
 
 /** How many permits of a semaphore one call takes. */
@@ -303,7 +304,15 @@ function checkValues(options: AcquireOptions): void {
   if (options.onWaiting !== undefined && typeof options.onWaiting !== "function") {
     throw invalid(`onWaiting must be a function, not ${options.onWaiting}.`);
   }
-  if (options.detachOnAbort !== undefined) checkBoolean("detachOnAbort", options.detachOnAbort);
+  if (options.detachOnAbort !== undefined && typeof options.detachOnAbort !== "function") {
+    checkBoolean("detachOnAbort", options.detachOnAbort);
+  }
+}
+
+/** Whether the application has cancelled, and leaves the claim where it is. */
+export function leavesClaim({ signal, detachOnAbort = false }: AcquireOptions): boolean {
+  if (signal?.aborted !== true) return false;
+  return typeof detachOnAbort === "function" ? detachOnAbort() : detachOnAbort;
 }
 
 function checkThread(thread: HeartbeatThread | undefined): HeartbeatThread | undefined {

@@ -23,6 +23,8 @@ export const bounds = {
   defaultMaxWaiters: 10_000,
   /** Keys on one page of a listing. */
   maxPageKeys: 1_000,
+  /** Where a page of a listing ended: in most stores a key, in some with a few numbers before it. */
+  cursorBytes: 1_024,
   /** Claims shown of one key. */
   maxShownClaims: 10_000,
 } as const;
@@ -97,6 +99,7 @@ export function checkQuery(query: LookQuery): void {
   } else {
     checkPrefix(query.prefix);
     checkInteger("limit", query.limit, 1, bounds.maxPageKeys);
+    if (query.cursor !== undefined) checkText("cursor", query.cursor, 1, bounds.cursorBytes);
   }
 }
 

@@ -1,3 +1,4 @@
+export { create } from "@bufbuild/protobuf";
 export { errorOf, type FailureFields, failureOf } from "./errors.ts";
 export * as health from "./gen/grpc/health/v1/health_pb.ts";
 export * as claims from "./gen/holdfast/v1/claims_pb.ts";

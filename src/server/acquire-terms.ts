@@ -11,7 +11,7 @@ import {
   type PermitOptions,
   type Semaphore,
 } from "../core/index.ts";
-import { claims, type locks as wire } from "../protocol/index.ts";
+import { claims, create, locks as wire } from "../protocol/index.ts";
 import type { ResolvedLimits } from "./limits.ts";
 
 /** The defaults of a call: an hour of waiting, and a lease of 30 s. */
@@ -33,9 +33,7 @@ export interface Terms {
   readonly releaseOnDisconnect: boolean;
 }
 
-// The numbers of `Mode`, which a type import does not bring along.
-const SHARED = 2;
-const PERMITS = 3;
+const { SHARED, PERMITS } = wire.Mode;
 
 export function termsOf(request: wire.AcquireRequest, limits: ResolvedLimits): Terms {
   const { key, mode, permits, limit } = request;
@@ -43,9 +41,8 @@ export function termsOf(request: wire.AcquireRequest, limits: ResolvedLimits): T
 }
 
 export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLimits): Terms {
-  const { keys, terms } = request;
+  const { keys, terms = create(wire.AcquireRequestSchema) } = request;
   checkInteger("keys", keys.length, 1, limits.maxKeys);
-  if (terms === undefined) throw invalid("terms is missing. Send it, even if it is empty.");
   if (terms.key !== "" || terms.mode !== 0 || terms.permits !== 0 || terms.limit !== 0) {
     throw invalid("terms must not have key, mode, permits or limit. Set them in keys.");
   }

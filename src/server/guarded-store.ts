@@ -6,6 +6,7 @@ import {
   type GrantListener,
   HoldfastError,
   invalid,
+  isScheduleNote,
   type LookPage,
   type LookQuery,
   type RenewAnswer,
@@ -14,7 +15,9 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../core/index.ts";
+import { failureOf } from "../protocol/index.ts";
 import type { Asker, Audit } from "./audit.ts";
+import { HEALTH_KEY } from "./health.ts";
 import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
@@ -41,10 +44,10 @@ export class GuardedStore {
   async acquire(asked: ClaimRequest, asker: Asker): Promise<AcquireAnswer> {
     const request = stored(asked, asker.client);
     const full = this.#admit(request, asker.client);
-    const startMs = performance.now();
-    const answer = await this.store.acquire(full ? { ...request, wait: false } : request);
+    const answer = await this.#ask("acquire", () =>
+      this.store.acquire(full ? { ...request, wait: false } : request),
+    );
     const nowMs = performance.now();
-    this.#metrics.addStore.acquire(nowMs - startMs);
     // The store counts from when it was asked, or later; the ledger need not be exact.
     if (answer.state === "held") this.#ledger.held(request, asker, nowMs, answer);
     else if (answer.state === "waiting") this.#ledger.waiting(request, asker, nowMs, answer.expiresInMs);
@@ -56,7 +59,7 @@ export class GuardedStore {
 
   /** One that asks for too long must not cost the others of the call their leases. */
   async renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
-    const refusals = refs.map(({ ttlMs = 0, key }) => this.#ttlRefusal(ttlMs, key));
+    const refusals = refs.map((ref) => this.#ttlRefusal(ref));
     if (refs.length === 1 && refusals[0] !== undefined) throw refusals[0];
     return renewPermitted(refs, refusals, (permitted) =>
       ownFirst(permitted, asker.client, isGone, (named) => this.#renew(named, asker)),
@@ -64,10 +67,8 @@ export class GuardedStore {
   }
 
   async #renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
-    const startMs = performance.now();
-    const answers = await this.store.renew(refs);
+    const answers = await this.#ask("renew", () => this.store.renew(refs));
     const nowMs = performance.now();
-    this.#metrics.addStore.renew(nowMs - startMs);
     for (const [index, ref] of refs.entries()) {
       const answer = answers[index];
       if (answer?.state === "held") {
@@ -97,10 +98,8 @@ export class GuardedStore {
   }
 
   async #release(refs: readonly ClaimRef[], asker: Asker): Promise<readonly boolean[]> {
-    const startMs = performance.now();
-    const released = await this.store.release(refs);
+    const released = await this.#ask("release", () => this.store.release(refs));
     const nowMs = performance.now();
-    this.#metrics.addStore.release(nowMs - startMs);
     for (const [index, ref] of refs.entries()) {
       if (released[index] !== true) continue;
       this.#metrics.releases++;
@@ -116,11 +115,8 @@ export class GuardedStore {
   }
 
   /** What the store says. Whoever passes it on shows each principal what it may see of it. */
-  async look(query: LookQuery): Promise<LookPage> {
-    const startMs = performance.now();
-    const page = await this.store.look(query);
-    this.#metrics.addStore.look(performance.now() - startMs);
-    return page;
+  look(query: LookQuery): Promise<LookPage> {
+    return this.#ask("look", () => this.store.look(query));
   }
 
   onGrant(owner: string, client: Client, listener: GrantListener): Unsubscribe {
@@ -136,12 +132,26 @@ export class GuardedStore {
     });
   }
 
+  /** Answers that come are measured. An error that is not Holdfast's stays here as a cause: it may name paths, hosts and users. */
+  async #ask<T>(verb: keyof Metrics["addStore"], ask: () => Promise<T>): Promise<T> {
+    const startMs = performance.now();
+    try {
+      const answer = await ask();
+      this.#metrics.addStore[verb](performance.now() - startMs);
+      return answer;
+    } catch (error) {
+      if (error instanceof HoldfastError) throw error;
+      throw new HoldfastError("STORE_FAILURE", failureOf(error).message, { cause: error });
+    }
+  }
+
   /** Whether the queue is full for it, so that it may only try. Throws where it may not even do that. */
   #admit(request: ClaimRequest, client: Client): boolean {
     const { maxKeyBytes, maxInfoBytes, maxClaims, maxWaiters } = this.#limits;
+    if (request.key === HEALTH_KEY) throw reservedError();
     checkBytes("key", request.key, maxKeyBytes, request.key);
     checkBytes("info", request.info, maxInfoBytes, request.key);
-    const refusal = this.#ttlRefusal(request.ttlMs, request.key);
+    const refusal = this.#ttlRefusal(request, request.limit);
     if (refusal !== undefined) throw refusal;
     if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED)
       throw this.#cannotCount(request);
@@ -156,9 +166,11 @@ export class GuardedStore {
     return request.wait && this.#ledger.waitersOf(request.key) >= maxWaiters && !this.#ledger.knows(request);
   }
 
-  #ttlRefusal(ttlMs: number, key: string): HoldfastError | undefined {
+  /** The limit is on leases. Notes of schedules stay for a day. */
+  #ttlRefusal(ref: RenewRef, limit = UNLIMITED): HoldfastError | undefined {
     const { maxTtlMs } = this.#limits;
-    if (ttlMs <= maxTtlMs) return undefined;
+    const { ttlMs = 0, key } = ref;
+    if (ttlMs <= maxTtlMs || (limit === UNLIMITED && isScheduleNote(ref))) return undefined;
     return invalid(`ttlMs must be at most ${maxTtlMs} on this server (limits.maxTtlMs), not ${ttlMs}.`, key);
   }
 
@@ -174,6 +186,13 @@ export class GuardedStore {
     countUp(this.#metrics.refusals, answer.reason);
     return answer;
   }
+}
+
+function reservedError(): HoldfastError {
+  return invalid(
+    `The key "${HEALTH_KEY}" is the server's own, with which it sees whether its store grants locks. Choose another key.`,
+    HEALTH_KEY,
+  );
 }
 
 const isGone = (answer: RenewAnswer | undefined) => answer?.state === "gone";

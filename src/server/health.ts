@@ -8,6 +8,9 @@ const PATIENCE_MS = 2_000;
 /** How long a lock is held that could not be given back. */
 const TTL_MS = 10_000;
 
+/** The key that all servers take to see whether the store grants locks. No client may ask for it. */
+export const HEALTH_KEY = "holdfast:health";
+
 /** For how long an answer is good, so that asking often does not cost the store. */
 const GOOD_MS = 1_000;
 
@@ -60,7 +63,7 @@ export class Health {
 function newRequest(): ClaimRequest {
   const id = randomUUID();
   return {
-    key: "holdfast:health",
+    key: HEALTH_KEY,
     id,
     token: randomUUID(),
     weight: 1,

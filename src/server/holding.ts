@@ -2,8 +2,8 @@
  * One call that takes keys and keeps them: asking, waiting, held, and the end.
  *
  * The lease itself is the client library's, which renews it. This turns what becomes of it into events, and decides what
- * happens to the claim when the call ends: it is released when the caller says so, and otherwise left to its ttl, so that a
- * caller whose connection broke finds it again.
+ * happens to the claim when the call ends. It is released when the caller says so, or when no caller can know it. Otherwise it is
+ * left to its ttl, so that a caller whose connection broke finds it again.
  */
 import {
   AcquireTimeoutError,
@@ -42,21 +42,22 @@ export interface HoldingOptions {
   readonly terms: Terms;
   readonly id: string;
   readonly token: string;
-  readonly locks: Locks;
   readonly store: GuardedStore;
   readonly asker: Asker;
-  /** What the store knows the caller by. */
-  readonly owner: string;
   readonly places: QueuePlaces;
 }
 
+let holdings = 0;
+
 export class Holding {
+  /** A later call has a higher one. */
+  readonly number = ++holdings;
   readonly id: string;
   readonly token: string;
   readonly terms: Terms;
   readonly asker: Asker;
-  readonly owner: string;
-  readonly #locks: Locks;
+  /** What the store knows the caller by. */
+  owner = "";
   readonly #store: GuardedStore;
   readonly #places: QueuePlaces;
   readonly #mailbox = new Mailbox<HoldingEvent | "look">();
@@ -64,24 +65,27 @@ export class Holding {
   #leases: readonly Lease[] = [];
   /** Until when leases last that were left to the caller, on the monotonic clock. */
   #detachedUntilMs: readonly number[] | undefined;
+  #acquiring: Promise<void> | undefined;
+  /** Whether the caller has been sent its leases. */
+  #told = false;
   #ending: Ending | undefined;
   #over = false;
   #unfollowPlace: (() => void) | undefined;
 
-  constructor({ terms, id, token, locks, store, asker, owner, places }: HoldingOptions) {
+  constructor({ terms, id, token, store, asker, places }: HoldingOptions) {
     this.terms = terms;
     this.id = id;
     this.token = token;
-    this.#locks = locks;
     this.#places = places;
     this.#store = store;
     this.asker = asker;
-    this.owner = owner;
   }
 
-  /** The caller is gone: released if it wanted that, else left to its ttl. */
-  disconnect(): void {
+  /** The caller is gone. Resolves when nothing here is about its claims any more. */
+  async disconnect(): Promise<void> {
     this.#end("gone");
+    await this.#acquiring?.catch(() => {});
+    await this.#finish();
   }
 
   /** The server stops. The caller goes on elsewhere. */
@@ -108,8 +112,9 @@ export class Holding {
   }
 
   /** What becomes of it. Throws where the request or the store is at fault. */
-  async *events(): AsyncGenerator<HoldingEvent, void, void> {
-    const acquiring = this.#acquire();
+  async *events(locks: Locks): AsyncGenerator<HoldingEvent, void, void> {
+    const acquiring = this.#acquire(locks);
+    this.#acquiring = acquiring;
     // It may fail while the caller is slow to take an event; that is told when it asks for the next one.
     acquiring.catch(() => {});
     try {
@@ -117,13 +122,13 @@ export class Holding {
         yield event;
       }
       await acquiring;
-      if (this.#leases.length === 0) return;
+      if (this.#leases.length === 0 || this.#ending === "gone") return;
+      this.#told = true;
       if (this.terms.detached) this.#detach();
       yield { case: "acquired", leases: this.#leases };
       if (!this.terms.detached) yield* this.#hold();
     } finally {
-      await acquiring.catch(() => {});
-      await this.#finish();
+      await this.disconnect();
     }
   }
 
@@ -141,7 +146,7 @@ export class Holding {
     for (const lease of this.#leases) lease.detach();
   }
 
-  async #acquire(): Promise<void> {
+  async #acquire(locks: Locks): Promise<void> {
     const { terms } = this;
     try {
       const options = {
@@ -149,15 +154,15 @@ export class Holding {
         id: this.id,
         token: this.token,
         signal: this.#abort.signal,
-        detachOnAbort: !terms.releaseOnDisconnect,
+        detachOnAbort: () => !this.#releasesAtEnd(),
         onWaiting: (key: string) => this.#followPlace(key),
       };
       const [only] = terms.keys;
       if (terms.keys.length === 1 && only !== undefined) {
-        const lock = lockOf(this.#locks, only, terms.lock);
+        const lock = lockOf(locks, only, terms.lock);
         this.#leases = [await lock.acquire({ ...options, ...permitsOf(only) })];
       } else {
-        const group = this.#locks.all(terms.keys.map((key) => lockOf(this.#locks, key, terms.lock)));
+        const group = locks.all(terms.keys.map((key) => lockOf(locks, key, terms.lock)));
         this.#leases = (await group.acquire(options)).leases;
       }
     } catch (error) {
@@ -232,7 +237,9 @@ export class Holding {
   #endingError(): HoldfastError | undefined {
     if (this.#ending !== "leaving") return undefined;
     return new StoreUnavailableError(
-      "The server is stopping. The claim stays in the store. Ask another server, with the same request id and token.",
+      this.#releasesAtEnd()
+        ? "The server is stopping. Ask another server."
+        : "The server is stopping. The claim stays in the store. Ask another server, with the same request id and token.",
     );
   }
 
@@ -244,8 +251,12 @@ export class Holding {
   }
 
   #releasesAtEnd(): boolean {
-    const disconnected = this.#ending === undefined || this.#ending === "gone";
-    return disconnected && this.terms.releaseOnDisconnect && !this.terms.detached;
+    const { releaseOnDisconnect, detached, acquire } = this.terms;
+    if (this.#ending === "taken-over" || this.#ending === "released") return false;
+    const isAsked = this.#ending === "gone" && releaseOnDisconnect;
+    if (this.#told) return isAsked && !detached;
+    // With an id that was made here no caller asks for the claim again, which would only be in the way of others.
+    return isAsked || acquire.id === undefined;
   }
 
   async #releaseAll(): Promise<void> {

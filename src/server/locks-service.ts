@@ -41,27 +41,26 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     };
     check();
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
-    const { client, source } = visitor;
-    const { locks, names } = clients.callersOf(client);
-    const owner = names.ownerOf(source);
-    const holding = new Holding({ terms, id, token, locks, store, asker: visitor, owner, places });
+    const { client } = visitor;
+    const holding = new Holding({ terms, id, token, store, asker: visitor, places });
     const leaveWaiting = occupy(client, "maxWaitingCalls", limits);
-    const leaveOwner = terms.acquire.waitMs === 0 ? undefined : names.enter(owner);
+    let leaveOwner: (() => void) | undefined;
     const stopWaiting = () => {
       leaveWaiting();
       leaveOwner?.();
     };
-    clients.enter(client, holding);
+    const exit = () => clients.exit(client, holding);
     // A caller that is gone need not ask for the next event, so the end of the call does not wait for that.
     const disconnect = () => {
       stopWaiting();
-      holding.disconnect();
-      clients.exit(client, holding);
+      void holding.disconnect().then(exit);
     };
-    gone.addEventListener("abort", disconnect);
-    if (gone.aborted) disconnect();
     try {
-      for await (const event of holding.events()) {
+      const { locks, names } = clients.enter(visitor, holding);
+      if (terms.acquire.waitMs !== 0) leaveOwner = names.enter(holding.owner);
+      gone.addEventListener("abort", disconnect);
+      if (gone.aborted) disconnect();
+      for await (const event of holding.events(locks)) {
         if (event.case === "acquired") stopWaiting();
         // A token that was taken back, or permits less than before, ends the call at its next heartbeat.
         check();
@@ -70,7 +69,9 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
     } finally {
       stopWaiting();
       gone.removeEventListener("abort", disconnect);
-      clients.exit(client, holding);
+      stopWaiting();
+      gone.removeEventListener("abort", disconnect);
+      exit();
     }
   }
 

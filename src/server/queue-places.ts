@@ -78,8 +78,11 @@ export class QueuePlaces {
     const status = page.keys[0];
     const places = new Map(status?.waiting.map(({ id }, index) => [id, index + 1]));
     const length = status?.waitingCount ?? 0;
+    const all = places.size === length;
     for (const waiter of queue.waiters) {
       const position = places.get(waiter.id) ?? 0;
+      // It was granted, or is gone, which is not for this to tell.
+      if (position === 0 && all) continue;
       const told = `${position} ${length}`;
       if (waiter.told === told) continue;
       await this.#turns.take();

@@ -1,11 +1,14 @@
 /** What `/readyz` says of a server whose store serves, and of one whose store does not. */
 import { memoryStore, type Store } from "holdfast";
 import { redisStore } from "holdfast/redis";
+import { remoteStore } from "holdfast/remote";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Health } from "../../src/server/health.ts";
+import { claimRequest } from "../core/claim-request.ts";
 import { canRunRedis, startRedis } from "../engines/redis.ts";
 import { standaloneClients } from "../engines/redis-clients.ts";
 import { startLockServer } from "./lock-server.ts";
+import { jsonCall, jsonStreamCall, say } from "./raw-http.ts";
 
 /** A server, and how it answers. */
 async function statusOver(store: Store): Promise<() => Promise<number>> {
@@ -21,6 +24,27 @@ describe("a server is ready", () => {
 
     expect(await Promise.all([one(), other(), one()])).toEqual([200, 200, 200]);
     expect(await store.look({ prefix: "", limit: 10, maxClaims: 0 })).toEqual({ keys: [] });
+  });
+
+  test("whatever its clients do, since none may take the key that servers look with", async () => {
+    const backend = memoryStore();
+    const server = await startLockServer({ store: backend });
+    onTestFinished(() => server.stop({ graceMs: 0 }));
+    const session = remoteStore(server.url);
+    onTestFinished(() => session.close());
+    const key = "holdfast:health";
+    const refused = { code: "INVALID_ARGUMENT", key, message: expect.stringContaining("Choose another key") };
+    await expect(session.acquire(claimRequest("i", { key }))).rejects.toMatchObject(refused);
+    for (const [method, body] of [
+      ["AcquireDetached", { key }],
+      ["Acquire", { key, detached: true }],
+      ["AcquireMany", { keys: [{ key: "a" }, { key }], terms: { detached: true } }],
+    ] as const) {
+      const call = method === "AcquireDetached" ? jsonCall : jsonStreamCall;
+      expect(await say(server.port, call(method, body))).toContain("Choose another key");
+    }
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
+    expect(await backend.look({ prefix: "", limit: 10, maxClaims: 0 })).toEqual({ keys: [] });
   });
 
   test("while another server looks at the same store", async () => {

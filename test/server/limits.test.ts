@@ -3,9 +3,17 @@ import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { createLocks, HoldfastError, memoryStore, type Store, StoreUnavailableError } from "holdfast";
+import {
+  createLocks,
+  HoldfastError,
+  memoryStore,
+  type Store,
+  StoreUnavailableError,
+  UNLIMITED,
+} from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer, ServerLimits } from "holdfast/server";
+import { ManualClock } from "holdfast/testing";
 import { afterEach, describe, expect, test } from "vitest";
 import { deferred } from "../../src/core/deferred.ts";
 import { RequestWriter, locks as wire } from "../../src/protocol/index.ts";
@@ -79,6 +87,39 @@ describe("claims", () => {
     const { store } = await world(limits);
     await expect(store.acquire(claimRequest("i", asked))).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
     expect(await store.acquire(claimRequest("i"))).toMatchObject({ state: "held" });
+  });
+
+  test("a schedule runs with a low bound on leases, for its notes are none", async () => {
+    const { server } = await world({ maxTtlMs: 60_000 });
+    const clock = new ManualClock(Date.UTC(2030, 0, 1, 0, 0, 30));
+    const warnings: string[] = [];
+    const locks = createLocks(remoteStore(server.url), {
+      clock,
+      onWarning: ({ message }) => warnings.push(message),
+    });
+    toEnd.push(() => locks.close());
+    const schedule = locks.schedule("job", "* * * * *", () => {});
+    const { store } = locks;
+    const life = async () => (await store.look({ key: "job#runs", maxClaims: 9 })).keys[0]!.held;
+    await expect.poll(async () => (await life()).length).toBe(1);
+    await clock.advance(30_000);
+    await expect
+      .poll(async () => (await schedule.history()).map(({ outcome }) => outcome))
+      .toEqual(["completed"]);
+    for (const { expiresInMs } of await life()) expect(expiresInMs).toBeGreaterThan(86_000_000);
+    expect(warnings).toEqual([]);
+    // Only notes have such lives.
+    const asked = { limit: UNLIMITED, ttlMs: 86_400_000 };
+    for (const [id, changes] of [
+      [":note", { ...asked, key: "job" }],
+      ["note", { ...asked, key: "job#runs" }],
+      [":note", { ...asked, key: "job#runs", limit: 1 }],
+    ] as const) {
+      await expect(store.acquire(claimRequest(id, changes))).rejects.toMatchObject({
+        code: "INVALID_ARGUMENT",
+      });
+    }
+    await schedule.stop();
   });
 
   test("a renewal cannot ask for a longer ttl either", async () => {

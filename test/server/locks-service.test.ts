@@ -1,3 +1,4 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import {
   createConnectTransport,
@@ -164,6 +165,80 @@ describe("acquire", () => {
     expect(told.event).toMatchObject({ case: "lost", value: { reason: wire.LossReason.TAKEN_OVER } });
   });
 
+  // Refused by the server, by the library or by the store: none of them is the claim's next caller.
+  const refusals: [string, MessageInitShape<typeof wire.AcquireRequestSchema>][] = [
+    ["a ttl that is too short", { ttlMs: 5 }],
+    ["a ttl that is too long", { ttlMs: 86_400_001 }],
+    ["another mode", { mode: wire.Mode.SHARED }],
+    ["permits of a mutex", { permits: 2 }],
+    ["another priority", { priority: 7 }],
+    ["a priority out of range", { priority: 70_000 }],
+    ["more durability than there is", { durability: claims.Durability.QUORUM }],
+    ["an info that is too long", { info: "x".repeat(1_025) }],
+  ];
+  test.each(refusals)(
+    "a second call with the same request id that is refused for %s ends nothing",
+    async (_, wrong) => {
+      const key = newKey();
+      const request = { key, requestId: "live", token: "secret", ttlMs: 900 };
+      const locks = client();
+      const over = new AbortController();
+      const live = locks.acquire(request, { signal: over.signal })[Symbol.asyncIterator]();
+      const { event } = (await live.next()).value as wire.AcquireEvent;
+      for (const token of ["secret", "other"]) {
+        const second = { ...request, ...wrong, token };
+        await expect(locks.acquireDetached(second)).rejects.toThrow();
+        await expect(locks.acquire(second)[Symbol.asyncIterator]().next()).rejects.toThrow();
+      }
+      const { mode = wire.Mode.UNSPECIFIED } = wrong;
+      const changed = { ...request, ...wrong, key: "", mode: wire.Mode.UNSPECIFIED, token: "other" };
+      const terms = create(wire.AcquireRequestSchema, changed);
+      const many = locks.acquireMany({ keys: [{ key, mode }], terms });
+      await expect(many[Symbol.asyncIterator]().next()).rejects.toThrow();
+      // It goes on, through more than one ttl.
+      for (let beat = 0; beat < 4; beat++) {
+        expect((await live.next()).value).toMatchObject({ event: { case: "heartbeat" } });
+      }
+      const { status } = await locks.status({ key });
+      expect(status?.held).toMatchObject([{ fence: (event.value as wire.Acquired).lease!.fence }]);
+      over.abort();
+    },
+  );
+
+  test("a try with the same request id and another token does not end the wait of the first", async () => {
+    const key = newKey();
+    const locks = client();
+    const { lease } = await locks.acquireDetached({ key });
+    const waits = locks.acquire({ key, requestId: "w", token: "secret" })[Symbol.asyncIterator]();
+    expect((await waits.next()).value).toMatchObject({ event: { case: "waiting" } });
+    expect(await locks.acquireDetached({ key, requestId: "w", maxWaitMs: 0 })).toMatchObject({
+      acquired: false,
+    });
+    await locks.release(refOf(lease));
+    expect((await waits.next()).value).toMatchObject({ event: { case: "acquired" } });
+  });
+
+  test("the last of many calls with one id has the claim, and more than a few at once are refused", async () => {
+    const key = newKey();
+    const locks = client();
+    const results = await Promise.allSettled(
+      Array.from({ length: 30 }, (_, n) =>
+        locks.acquireDetached({ key, requestId: "same", token: `t-${n}` }),
+      ),
+    );
+    const held = results.flatMap((result) => (result.status === "fulfilled" ? [result.value.lease!] : []));
+    expect(held.length).toBeGreaterThan(0);
+    for (const result of results) {
+      if (result.status === "rejected") {
+        expect([claims.ErrorCode.QUEUE_FULL, claims.ErrorCode.LEASE_LOST]).toContain(
+          codeOf(result.reason)[1],
+        );
+      }
+    }
+    const last = held.reduce((one, other) => (other.fence > one.fence ? other : one));
+    expect(await locks.extend(refOf(last))).toMatchObject({ fence: last.fence });
+  });
+
   test("a stream that breaks leaves the lease to its ttl, or releases it when that was asked for", async () => {
     const locks = client();
     for (const releaseOnDisconnect of [false, true]) {
@@ -238,6 +313,55 @@ describe("acquire many", () => {
       value: { code: claims.ErrorCode.ACQUIRE_TIMEOUT },
     });
     expect((await locks.status({ key: a })).status?.heldCount).toBe(0);
+  });
+
+  test("a call that comes back with the same id while it waits goes on with what the former has", async () => {
+    const [a, b] = [`${newKey()}-a`, `${newKey()}-b`];
+    const locks = client();
+    const { lease } = await locks.acquireDetached({ key: b });
+    for (const releaseOnDisconnect of [false, true]) {
+      const terms = { requestId: "again", token: "secret", releaseOnDisconnect };
+      const request = { keys: [{ key: a }, { key: b }], terms };
+      const former = locks.acquireMany(request)[Symbol.asyncIterator]();
+      expect((await former.next()).value).toMatchObject({ event: { case: "waiting", value: { key: b } } });
+      const [before] = (await locks.status({ key: a })).status!.held;
+      const over = new AbortController();
+      const next = locks.acquireMany(request, { signal: over.signal })[Symbol.asyncIterator]();
+      expect((await next.next()).value).toMatchObject({ event: { case: "waiting", value: { key: b } } });
+      expect(await former.next()).toMatchObject({ done: true });
+      expect((await locks.status({ key: a })).status?.held).toMatchObject([
+        { id: "again", fence: before!.fence },
+      ]);
+      over.abort();
+      await expect(next.next()).rejects.toThrow();
+    }
+    await locks.release(refOf(lease));
+  });
+
+  test("a key that is lost while the next one is waited for ends the wait, too", async () => {
+    const [a, b] = [`${newKey()}-a`, `${newKey()}-b`];
+    const locks = client();
+    const { lease } = await locks.acquireDetached({ key: b });
+    const request = { keys: [{ key: a }, { key: b }], terms: { requestId: "r", ttlMs: 900 } };
+    const events = locks.acquireMany(request)[Symbol.asyncIterator]();
+    expect((await events.next()).value).toMatchObject({ event: { case: "waiting", value: { key: b } } });
+    await locks.forceRelease({ key: a, id: "r" });
+    expect((await events.next()).value).toMatchObject({
+      event: { case: "failed", value: { code: claims.ErrorCode.LEASE_LOST } },
+    });
+    expect((await locks.status({ key: b })).status?.waitingCount).toBe(0);
+    await locks.release(refOf(lease));
+  });
+
+  test("without terms it has the defaults of each", async () => {
+    const key = newKey();
+    const locks = client();
+    const over = new AbortController();
+    const events = locks.acquireMany({ keys: [{ key }] }, { signal: over.signal })[Symbol.asyncIterator]();
+    const { event } = (await events.next()).value as wire.AcquireManyEvent;
+    expect((event.value as wire.AcquiredMany).leases[0]!.expiresInMs).toBeGreaterThan(29_000);
+    over.abort();
+    await expect(events.next()).rejects.toThrow();
   });
 
   test("a key that is asked for twice is a deadlock, which is refused", async () => {

@@ -43,6 +43,20 @@ class World {
 }
 
 describe("places in queues", () => {
+  // (1) A claim waits. (2) The store grants it, which its client hears of only later. (3) The key is looked at.
+  test("a claim that was granted or is gone is not told that it waits", async () => {
+    const world = new World();
+    await world.hold();
+    for (const id of ["a", "b"]) await world.join(id);
+    await world.pass(0);
+    await world.release("holder of k");
+    await world.pass(1_000);
+    await world.release("b");
+    await world.pass(1_000);
+    expect(world.told.get("a")).toEqual(["1 of 1"]);
+    expect(world.told.get("b")).toEqual(["1 of 1"]);
+  });
+
   test("the first to wait hears of its place at once, and all hear of every change within a second", async () => {
     const world = new World();
     await world.hold();

@@ -1,8 +1,12 @@
 /** Requests that no client of ours sends: each has an answer, and none is the end of the server. */
 import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { memoryStore } from "holdfast";
+import { fileStore } from "holdfast/file";
 import type { LockServer, ServerOptions } from "holdfast/server";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 import {
@@ -132,8 +136,52 @@ describe("a stream of HTTP/2 that is reset in the segment that opens it", () => 
 });
 
 test("a store that answers with what no message can hold fails that call alone", async () => {
+  const onError = vi.spyOn(console, "error");
   const store = storeOver(memoryStore(), { look: async () => ({ keys: [{ nonsense: true } as never] }) });
   const server = await serve({ store });
   expect(status(await say(server.port, jsonCall("Status", { key: "k" })))).toBe(500);
+  expect(onError).not.toHaveBeenCalled();
+  vi.restoreAllMocks();
   await expectWell(server);
+});
+
+describe("what a store says about the machine that it runs on", () => {
+  const fails = async () => {
+    throw Object.assign(new Error("ENOENT: no such file, open '/srv/secret/locks.mdb'"), { code: "ENOENT" });
+  };
+
+  test.each([
+    ["AcquireDetached", { key: "k", requestId: "r", token: "t", maxWaitMs: 0 }],
+    ["Release", { key: "k", id: "r", token: "t" }],
+    ["Extend", { key: "k", id: "r", token: "t" }],
+    ["Status", { key: "k" }],
+    ["List", { prefix: "" }],
+    ["ForceRelease", { key: "k", id: "r" }],
+  ])("is in no answer of %s, nor on the standard error", async (method, request) => {
+    const onError = vi.spyOn(console, "error");
+    const onStderr = vi.spyOn(process.stderr, "write");
+    const store = storeOver(memoryStore(), { acquire: fails, renew: fails, release: fails, look: fails });
+    const server = await serve({ store });
+    const answer = await say(server.port, jsonCall(method, request));
+    expect(status(answer)).toBe(500);
+    expect(answer).toContain("The store failed. The server's log says how.");
+    expect(answer).not.toContain("/srv");
+    expect([onError.mock.calls, onStderr.mock.calls]).toEqual([[], []]);
+    vi.restoreAllMocks();
+  });
+
+  test("a long cursor is refused as such, over the file store", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "holdfast-"));
+    toEnd.push(() => rmSync(folder, { recursive: true }));
+    const store = fileStore(folder);
+    toEnd.push(() => store.close());
+    const server = await serve({ store });
+    await expectWell(server);
+    for (const length of [513, 10_000]) {
+      const answer = await say(server.port, jsonCall("List", { prefix: "", cursor: "x".repeat(length) }));
+      expect(status(answer)).toBe(400);
+      expect(answer).toContain("cursor must be");
+      expect(answer).not.toContain(folder);
+    }
+  });
 });

@@ -54,6 +54,16 @@ test("a waiting stream keeps its place in the queue while it moves", async () =>
   expect((await behind).lease!.fence).toBeGreaterThan(lease!.fence);
 });
 
+test("a waiting call whose id the server made leaves the queue, since no caller can go on with it", async () => {
+  const { store, servers, clients } = await twoServers();
+  await clients[1].acquireDetached({ key: "k", ttlMs: 60_000 });
+  const waits = clients[0].acquireDetached({ key: "k", ttlMs: 60_000 });
+  const waiting = async () => (await store.look({ key: "k", maxClaims: 0 })).keys[0]?.waitingCount;
+  await expect.poll(waiting).toBe(1);
+  await Promise.all([servers[0].stop(), expect(waits).rejects.toThrow("Ask another server.")]);
+  expect(await waiting()).toBe(0);
+});
+
 test("nothing new is begun, watches end, and the health says so", async () => {
   const { servers, clients } = await twoServers();
   const watching = clients[0].watch({ what: { case: "key", value: "k" } })[Symbol.asyncIterator]();

@@ -8,7 +8,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { claimRequest } from "../core/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
-import { dial, http1, jsonStreamCall, say } from "./raw-http.ts";
+import { dial, http1, jsonCall, jsonStreamCall, say } from "./raw-http.ts";
 
 const toEnd: (() => unknown)[] = [];
 afterEach(async () => {
@@ -132,5 +132,96 @@ describe("over HTTP/1.1", () => {
     await expect.poll(() => streamsOf(server), { timeout: 5_000 }).toBe("0");
     for (let n = 0; n < 5; n++)
       await expect.poll(() => isFree(store, `k-${n}`), { timeout: 5_000 }).toBe(true);
+  });
+});
+
+describe("a caller that gives up while it waits", () => {
+  const long = { ttlMs: 60_000 };
+  const requests = [
+    ["AcquireDetached", { key: "k", ...long }],
+    ["Acquire", { key: "k", ...long }],
+    ["AcquireMany", { keys: [{ key: "a" }, { key: "k" }], terms: long }],
+  ] as const;
+  const call = (method: string, request: object) =>
+    method === "AcquireDetached" ? jsonCall(method, request) : jsonStreamCall(method, request);
+  const named = (request: object) =>
+    "terms" in request
+      ? { ...request, terms: { ...long, requestId: "r", token: "t" } }
+      : { ...request, requestId: "r", token: "t" };
+  const countsOf = async (store: Store, key: string) => {
+    const { heldCount, waitingCount } = (await store.look({ key, maxClaims: 0 })).keys[0]!;
+    return { held: heldCount, waiting: waitingCount };
+  };
+
+  test.each(requests)("of %s leaves the queue, if the server made the ids", async (method, request) => {
+    const store = memoryStore();
+    const server = await serve(store);
+    const holder = claimRequest("holder", { key: "k", ...long });
+    await store.acquire(holder);
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const socket = await dial(server.port);
+      socket.write(call(method, request));
+      await expect.poll(() => countsOf(store, "k")).toEqual({ held: 1, waiting: 1 });
+      socket.destroy();
+      await expect.poll(() => countsOf(store, "k")).toEqual({ held: 1, waiting: 0 });
+    }
+    await store.release([holder]);
+    expect(await isFree(store, "k")).toBe(true);
+    await expect.poll(() => isFree(store, "a")).toBe(true);
+  });
+
+  // (1) The server asks the store. (2) The caller goes, and the server notices. (3) The store grants.
+  test.each(requests)("of %s leaves no lease, if the grant comes after that", async (method, request) => {
+    const backend = memoryStore();
+    let grant = () => {};
+    const granting = new Promise<void>((resolve) => {
+      grant = resolve;
+    });
+    let at = "before";
+    const store = storeOver(backend, {
+      acquire: async (claim) => {
+        if (claim.key !== "k") return backend.acquire(claim);
+        at = "asked";
+        await granting;
+        const answer = await backend.acquire(claim);
+        at = "granted";
+        return answer;
+      },
+    });
+    const sockets = serverSockets();
+    const server = await serve(store);
+    const socket = await dial(server.port);
+    socket.write(call(method, request));
+    await expect.poll(() => at).toBe("asked");
+    const closed = Promise.all([...sockets].map((each) => once(each, "close")));
+    socket.destroy();
+    await closed;
+    grant();
+    await expect.poll(() => at).toBe("granted");
+    await expect.poll(() => countsOf(backend, "k")).toEqual({ held: 0, waiting: 0 });
+    expect(await countsOf(backend, "a")).toEqual({ held: 0, waiting: 0 });
+  });
+
+  test.each(requests)("of %s finds its place again, if it chose the ids", async (method, request) => {
+    const store = memoryStore();
+    const server = await serve(store);
+    const [holder, other] = [claimRequest("holder", long), claimRequest("other", long)];
+    await store.acquire(holder);
+    const socket = await dial(server.port);
+    socket.write(call(method, named(request)));
+    await expect.poll(() => countsOf(store, "k")).toEqual({ held: 1, waiting: 1 });
+    socket.destroy();
+    await expect.poll(() => streamsOf(server)).toBe("0");
+    await store.acquire(other);
+    expect(await countsOf(store, "k")).toEqual({ held: 1, waiting: 2 });
+    if (method === "AcquireMany") expect(await countsOf(store, "a")).toEqual({ held: 1, waiting: 0 });
+    const again = await dial(server.port);
+    toEnd.push(() => again.destroy());
+    again.write(call(method, named(request)));
+    await store.release([holder]);
+    await expect
+      .poll(() => store.renew([{ key: "k", id: "r", token: "t" }]))
+      .toMatchObject([{ state: "held" }]);
+    expect(await countsOf(store, "k")).toEqual({ held: 1, waiting: 1 });
   });
 });

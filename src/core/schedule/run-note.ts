@@ -1,5 +1,5 @@
 /** How runs of a schedule are written down: what a note says, and what it is called. */
-import type { ClaimStatus } from "../store.ts";
+import type { ClaimRef, ClaimStatus } from "../store.ts";
 
 /** How a run of a schedule ended, or that it has not. */
 export type RunOutcome =
@@ -32,6 +32,11 @@ export interface RunRecord {
   readonly outcome: RunOutcome;
   /** What the body threw, shortened, if it failed. */
   readonly error?: string;
+}
+
+/** Whether a claim is a note of a schedule, and no lease: notes stay for a day, whatever ttl leases may have. */
+export function isScheduleNote({ key, id }: ClaimRef): boolean {
+  return key.endsWith("#runs") && id.startsWith(":");
 }
 
 /** What is known of one attempt at a tick. */

@@ -5,6 +5,7 @@ import {
   type Clock,
   checkFraction,
   checkInteger,
+  checkKey,
   checkOptionNames,
   checkQuery,
   checkRenewRef,
@@ -281,6 +282,7 @@ class CasStore implements Store {
 
   async #page(query: Extract<LookQuery, { prefix: string }>): Promise<LookPage> {
     const { prefix, cursor, limit, maxClaims } = query;
+    if (cursor !== undefined) checkKey(cursor, "cursor");
     const { reply, nowMs } = await this.#timed(
       (): Promise<ListReply> => this.#driver.list(prefix, cursor, limit),
     );

@@ -110,6 +110,7 @@ const errnoNames = new Map(
 export function mapFailure({ code, message }: Failure, folder: string): HoldfastError {
   const name = typeof code === "number" ? (errnoNames.get(code) ?? String(code)) : code;
   const { code: errorCode, what } = meanings[name] ?? failure("The cause has the details.");
-  const text = `The file store cannot use ${folder} (${name}). ${what}`;
-  return storeError(errorCode, text, { cause: new Error(message) });
+  // A lock server tells its clients the message, but not the cause.
+  const cause = new Error(`${folder}: ${message}`);
+  return storeError(errorCode, `The file store cannot use its folder (${name}). ${what}`, { cause });
 }

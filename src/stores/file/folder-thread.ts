@@ -142,7 +142,7 @@ export class FolderThread {
   #rejectAll(cause: unknown): void {
     const lost = [...this.#pending.values()];
     this.#pending.clear();
-    const error = lossOf(this.folder, cause);
+    const error = lossOf(cause);
     for (const { reject } of lost) reject(error);
   }
 }
@@ -158,13 +158,13 @@ function realPath(folder: string): string {
   }
 }
 
-function lossOf(folder: string, cause: unknown): HoldfastError {
+function lossOf(cause: unknown): HoldfastError {
   const { code } = Object(cause) as { code?: unknown };
   if (code === "MODULE_NOT_FOUND" || code === "ERR_MODULE_NOT_FOUND") {
     const what =
       "The file store cannot find its file disk-thread.js. Leave holdfast out of the bundle: mark it as external.";
     return new HoldfastError("STORE_FAILURE", what, { cause });
   }
-  const what = `The thread that writes to ${folder} has ended. The result of the request is unknown. Try again.`;
+  const what = "The thread of the file store has ended. The result of the request is unknown. Try again.";
   return new StoreUnavailableError(what, { cause });
 }

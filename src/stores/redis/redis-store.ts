@@ -349,9 +349,13 @@ interface Cursor {
   readonly after: string;
 }
 
+/** Redis takes no larger number for the place of a scan. */
+const MAX_SCAN = 2n ** 64n - 1n;
+
 function readCursor(cursor: string | undefined, partitions: number): Cursor {
   const match = /^(\d{1,4})\.(\d{1,20})\.(.*)$/s.exec(cursor ?? "0.0.");
   const [, partition, scan = "", after = ""] = match ?? [];
-  if (match !== null && Number(partition) < partitions) return { partition: Number(partition), scan, after };
+  const isSound = match !== null && Number(partition) < partitions && BigInt(scan) <= MAX_SCAN;
+  if (isSound) return { partition: Number(partition), scan, after };
   throw invalid(`cursor must be the cursor of the previous page, not "${cursor}".`);
 }

@@ -1,6 +1,6 @@
 /** What an administrator sees. */
 import assert from "node:assert/strict";
-import type { KeyStatus, LookPage } from "../../core/index.ts";
+import type { HoldfastError, KeyStatus, LookPage } from "../../core/index.ts";
 import { type DefineTest, PAST_SHORT, SHORT, type Trial } from "./trial.ts";
 
 export function looking(test: DefineTest): void {
@@ -82,6 +82,27 @@ export function looking(test: DefineTest): void {
       cursor = page.cursor;
     }
     assert.equal(seen.size, 9);
+  });
+
+  test("a cursor of no page is refused as what it is, or begins somewhere", async (trial) => {
+    await trial.hold(trial.mutex(trial.key()));
+    const cursors = [
+      "x".repeat(513),
+      "x".repeat(10_000),
+      "\0",
+      "\ud800",
+      "0.0.",
+      "-1",
+      `0.${"9".repeat(20)}.`,
+      "9999.0.",
+    ];
+    for (const cursor of cursors) {
+      const query = { prefix: "", limit: 10, maxClaims: 0, cursor };
+      const answer = await trial.store.look(query).catch((error: unknown) => error);
+      if (!(answer instanceof Error)) continue;
+      assert.equal((answer as Partial<HoldfastError>).code, "INVALID_ARGUMENT", answer.message);
+      assert.match(answer.message, /^cursor /);
+    }
   });
 
   test("a listing shows claims as a look at the key does", async (trial) => {

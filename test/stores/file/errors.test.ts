@@ -21,12 +21,13 @@ describe("file: errors", () => {
     const error = mapFailure({ code: name, message: "as the system said" }, "some/folder");
     expect(error.code).toBe(code);
     expect(error.retryable).toBe(code === "STORE_UNAVAILABLE");
-    expect(error.message).toContain("some/folder");
+    // A lock server tells its clients this message.
+    expect(error.message).not.toContain("some/folder");
     expect(error.message).toContain(name);
     expect(error.message).toContain(what);
     // What it is, and then what to do.
     expect(what).toMatch(/^[A-Z].{10,}[.:] \S.{5,}\.$/s);
-    expect(error.cause).toMatchObject({ message: "as the system said" });
+    expect(error.cause).toMatchObject({ message: "some/folder: as the system said" });
   });
 
   test.each(outages)("%s is an outage, also by its number", (name) => {
@@ -42,7 +43,7 @@ describe("file: errors", () => {
   test("anything else is a failure that names its cause", () => {
     expect(mapFailure({ code: "UNKNOWN", message: "what it was" }, "f")).toMatchObject({
       code: "STORE_FAILURE",
-      cause: { message: "what it was" },
+      cause: { message: "f: what it was" },
     });
   });
 

@@ -72,7 +72,8 @@ export type AcquireRequest = Message<"holdfast.v1.AcquireRequest"> & {
   priority: number;
 
   /**
-   * Makes a retry the same claim: asking again with the same request id never contends with itself. It becomes the claim's id.
+   * Makes a retry the same claim: asking again with the same request id never contends with itself. An earlier call with it ends
+   * once the store has given its claim to the later one, and not if that is refused. It becomes the claim's id.
    * 1 to 128 bytes, of which the name of the caller's token takes its part; empty has the server make one up. The claims of another
    * token's name are others, also with the same id.
    *
@@ -402,8 +403,8 @@ export type AcquireManyRequest = Message<"holdfast.v1.AcquireManyRequest"> & {
   keys: KeyRequest[];
 
   /**
-   * How everything else is asked for. Its `key`, `mode`, `permits` and `limit` stay empty; its request id and token are those
-   * of every claim.
+   * How everything else is asked for; absent, all of it is the default. Its `key`, `mode`, `permits` and `limit` stay empty; its
+   * request id and token are those of every claim.
    *
    * @generated from field: holdfast.v1.AcquireRequest terms = 2;
    */
@@ -980,7 +981,8 @@ export const Locks: GenService<{
   /**
    * Takes one key, and tells what becomes of it until the end. While the stream is open the server keeps the lease alive,
    * and sends a heartbeat event each time it has. When the stream breaks, the claim is left to its ttl: asking again
-   * with the same request id and token is the same claim, waiting or held. Give it back with Release. Needs `acquire`.
+   * with the same request id and token is the same claim, waiting or held. A waiting claim without a request id leaves the
+   * queue instead. Give a lease back with Release. Needs `acquire`.
    *
    * @generated from rpc holdfast.v1.Locks.Acquire
    */
@@ -991,7 +993,7 @@ export const Locks: GenService<{
   },
   /**
    * Takes one key with a single answer, for callers that cannot read a stream. The lease is left to its ttl, and to Extend.
-   * Needs `acquire`.
+   * A caller without a request id that gives up leaves the queue; with one, its claim stays there for its ttl. Needs `acquire`.
    *
    * @generated from rpc holdfast.v1.Locks.AcquireDetached
    */
