@@ -9,7 +9,7 @@
  * - O's filter does not match because N has written. An upsert would insert a second document, and gets a duplicate key, as
  *   `_id` or another unique index of the filter is there. O looks for a newer fence, and is told STALE_FENCE.
  */
-import { invalid } from "../core/index.ts";
+import { HoldfastError, invalid } from "../core/index.ts";
 import { type Fenced, fenceOf, StaleFenceError } from "./fence.ts";
 
 /** A filter, an update or a document. */
@@ -44,7 +44,8 @@ const ATTEMPTS = 5;
 const DUPLICATE_KEY = 11_000;
 
 /**
- * The filter, narrowed to documents that no newer fence has written. A document without the field counts as never written.
+ * The filter, narrowed to documents that no newer fence has written. A document without the field counts as never written. One
+ * whose field is anything but a whole number is not matched.
  *
  * @example
  * await reports.updateOne(fencedFilter({ _id: 7 }, lease), fencedUpdate({ $set: { body } }, lease));
@@ -58,8 +59,14 @@ export function fencedFilter(
   checkDocument("filter", filter);
   if (field in filter)
     throw invalid(`filter must not have "${field}", because the fence is compared with that field.`);
-  // The driver sends a bigint as 64 bits. "Not above" holds for a missing field, too, which "up to" does not.
-  return { ...filter, [field]: { $not: { $gt: fenceOf(lease) } } };
+  return { ...filter, [field]: { $not: refused(fenceOf(lease)) } };
+}
+
+/** Matches a field that keeps this fence from writing. The driver sends a bigint as 64 bits. */
+function refused(fence: bigint): MongodbDocument {
+  // Of a list, the other two would match any element.
+  const isOlder = { $type: ["int", "long"], $lte: fence, $not: { $type: "array" } };
+  return { $exists: true, $not: isOlder };
 }
 
 /** The update, and the fence with it. Takes operators (`$set` and the like), or the stages of a pipeline. */
@@ -139,7 +146,7 @@ export async function fencedUpdateOne<R extends MongodbUpdateResult>(
   }
 }
 
-/** Throws if the document that the filter names has a newer fence. Asks the primary, and outside of a transaction that has failed. */
+/** Throws if the document that the filter names keeps the fence from writing. Asks the primary, and outside of a transaction that has failed. */
 async function refuseStale(
   collection: MongodbFencedCollection,
   filter: MongodbDocument,
@@ -148,13 +155,19 @@ async function refuseStale(
 ): Promise<void> {
   const field = fieldOf(options);
   const found = await collection.findOne(
-    { ...filter, [field]: { $gt: fence } } as never,
-    { projection: { [field]: 1 }, readPreference: "primary", promoteLongs: true, useBigInt64: true } as never,
+    { ...filter, [field]: refused(fence) } as never,
+    { projection: { [field]: 1 }, readPreference: "primary", promoteValues: false } as never,
   );
   if (found === null || found === undefined) return;
-  const mark = (found as MongodbDocument)[field];
   const name = "_id" in filter ? String(filter["_id"]) : JSON.stringify(Object.keys(filter));
-  throw new StaleFenceError(name, fence, typeof mark === "bigint" ? mark : undefined);
+  const mark = (found as MongodbDocument)[field];
+  const { _bsontype: type } = Object(mark) as { _bsontype?: unknown };
+  if (type === "Long" || type === "Int32") throw new StaleFenceError(name, fence, BigInt(String(mark)));
+  throw new HoldfastError(
+    "STORE_FAILURE",
+    `The field "${field}" of the document "${name}" holds something else than a fence, so nothing was written. Put the fence of the last write there as a 64-bit integer, or remove the field once nobody writes.`,
+    { key: name },
+  );
 }
 
 /** A transaction that has met an error is over, so there is nothing to try again in it. */

@@ -61,7 +61,7 @@ describe.skipIf(server === undefined)("mongodb", () => {
         const drivers: MongodbDriver[] = [];
         return {
           async driver() {
-            const records = recordsIn(clientAt(drivers.length).db("drivers"), undefined);
+            const records = recordsIn(clientAt(drivers.length).db("drivers"), undefined, 5_000);
             const options = { durability: "local", createIndex: true, timeoutMs: 5_000 } as const;
             const driver = new MongodbDriver(records, options);
             drivers.push(driver);

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { createLocks } from "holdfast";
 import { fencedFilter, fencedUpdate, fencedUpdateOne, MAX_FENCE } from "holdfast/fencing";
 import type { Collection as Collection7 } from "mongodb";
-import { type Collection, MongoClient } from "mongodb6";
+import { type Collection, Decimal128, Double, Long, MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canRunMongodb, type MongodbServer, startMongodb } from "../engines/mongodb.ts";
 import { checkRegister } from "./register-model.ts";
@@ -12,6 +12,13 @@ interface Report {
   body?: string;
   fence?: bigint;
   history?: string[];
+}
+
+/** As somebody else may have written it. */
+interface Foreign {
+  _id: string;
+  body?: string;
+  fence: unknown;
 }
 
 const stale = { code: "STALE_FENCE" };
@@ -79,6 +86,42 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: fenced writes", () => {
       await expect(write(id, "old", newer - 1n)).rejects.toMatchObject({ ...stale, mark: newer });
       await write(id, "new", newer);
     }
+  });
+
+  test.each<[string, unknown]>([
+    ["a text", "5"],
+    ["a double", new Double(5)],
+    ["a decimal", Decimal128.fromString("5")],
+    ["nothing", null],
+    ["a date", new Date(5)],
+    ["an object", {}],
+    ["a list of fences", [Long.fromNumber(4)]],
+    ["an empty list", []],
+  ])("a document whose fence is %s is refused, and stays as it is", async (_, fence) => {
+    const id = randomUUID();
+    await client.db("fencing").collection<Foreign>("reports").insertOne({ _id: id, body: "old", fence });
+    for (const upsert of [true, false]) {
+      const write = fencedUpdateOne(
+        reports,
+        { _id: id },
+        { $set: { body: "new" } },
+        { fence: 7n },
+        { upsert },
+      );
+      await expect(write).rejects.toMatchObject({
+        code: "STORE_FAILURE",
+        message: expect.stringContaining('"fence"'),
+      });
+    }
+    expect(await bodyOf(id)).toBe("old");
+  });
+
+  test("a document that was made with a small whole number is compared with it", async () => {
+    const id = randomUUID();
+    await client.db("fencing").collection<Foreign>("reports").insertOne({ _id: id, fence: 6 });
+    await expect(write(id, "old", 5n)).rejects.toMatchObject({ ...stale, mark: 6n });
+    await write(id, "new", 6n);
+    expect(await bodyOf(id)).toBe("new");
   });
 
   test("of two that make a document at once, the older one is refused or comes first, and none fails", async () => {

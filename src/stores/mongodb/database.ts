@@ -1,14 +1,24 @@
 /** The database that the caller has, as far as the store uses it: commands, and a stream of changes. */
 import { classesOf, invalid } from "../../core/index.ts";
+import { noteSilence, unanswered } from "./silence.ts";
 
 export type Document = Readonly<Record<string, unknown>>;
+
+/** A `MongoClient` of the `mongodb` driver. */
+export interface MongodbClient {
+  readonly options?: { readonly connectTimeoutMS?: number; readonly heartbeatFrequencyMS?: number };
+  connect(): Promise<unknown>;
+}
 
 /** A `Db` of the `mongodb` driver, 6 or 7. */
 export interface MongodbDatabase {
   readonly databaseName: string;
   /** Its client, which is told to connect again after it has given that up. */
-  readonly client?: { connect(): Promise<unknown> };
-  command(command: Record<string, unknown>, options?: { readPreference?: "primary" }): Promise<Document>;
+  readonly client?: MongodbClient;
+  command(
+    command: Record<string, unknown>,
+    options?: { readPreference?: "primary"; signal?: AbortSignal },
+  ): Promise<Document>;
   collection(name: string): Omit<MongodbCollection, "db">;
 }
 
@@ -62,27 +72,31 @@ const commandOptions = {
   raw: false,
 } as const;
 
+/** Requests that are not answered within `timeoutMs` are given up. */
 export function recordsIn(
   target: MongodbDatabase | MongodbCollection,
   collection: string | undefined,
+  timeoutMs: number,
 ): Records {
   const given = Object(target) as Partial<MongodbDatabase & MongodbCollection>;
-  if (isDatabase(given)) return recordsOf(given, checkName(collection ?? "holdfast"));
+  if (isDatabase(given)) return recordsOf(given, checkName(collection ?? "holdfast"), timeoutMs);
   if (!isDatabase(Object(given.db)) || typeof given.collectionName !== "string") throw wrongTarget(given);
   if (collection !== undefined) {
     throw invalid(
       `collection must be left out if a collection is passed, not ${JSON.stringify(collection)}.`,
     );
   }
-  return recordsOf(given.db as MongodbDatabase, given.collectionName);
+  return recordsOf(given.db as MongodbDatabase, given.collectionName, timeoutMs);
 }
 
-function recordsOf(database: MongodbDatabase, name: string): Records {
+function recordsOf(database: MongodbDatabase, name: string, timeoutMs: number): Records {
+  const ask = <T>(send: (signal: AbortSignal) => Promise<T>) =>
+    answered(database, timeoutMs, (signal) => connected(database, () => send(signal)));
   return {
     name,
     namespace: `${database.databaseName}.${name}`,
     command: (command) =>
-      connected(database, () => database.command(command as Record<string, unknown>, commandOptions)),
+      ask((signal) => database.command(command as Record<string, unknown>, { ...commandOptions, signal })),
     find({ filter, ...query }) {
       const options = {
         ...query,
@@ -90,10 +104,10 @@ function recordsOf(database: MongodbDatabase, name: string): Records {
         batchSize: query.limit,
         readConcern: { level: "local" },
       };
-      return connected(database, () =>
+      return ask((signal) =>
         database
           .collection(name)
-          .find(filter as Record<string, unknown>, options)
+          .find(filter as Record<string, unknown>, { ...options, signal })
           .toArray(),
       );
     },
@@ -102,6 +116,24 @@ function recordsOf(database: MongodbDatabase, name: string): Records {
         .collection(name)
         .watch(pipeline as Record<string, unknown>[], options as Record<string, unknown>),
   };
+}
+
+/** Has the driver give up a request, and end the connection that it waits on: it would keep both for as long as TCP does. */
+async function answered<T>(
+  { client }: MongodbDatabase,
+  timeoutMs: number,
+  ask: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const giveUp = new AbortController();
+  const timer = setTimeout(() => {
+    giveUp.abort(unanswered(timeoutMs));
+    if (client !== undefined) noteSilence(client, timeoutMs);
+  }, timeoutMs);
+  try {
+    return await ask(giveUp.signal);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /**

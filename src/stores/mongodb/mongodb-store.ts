@@ -36,10 +36,11 @@ export function mongodbStore(
     durability: true,
   });
   const { collection, createIndex = true, durability = "local", ...settings } = options;
-  const driver = new MongodbDriver(recordsIn(target, collection), {
+  const timeoutMs = settings.flightMs ?? casDefaults.flightMs;
+  const driver = new MongodbDriver(recordsIn(target, collection, timeoutMs), {
     createIndex: checkBoolean("createIndex", createIndex),
     durability: checkChoice("durability", durability, ["local", "quorum"]),
-    timeoutMs: settings.flightMs ?? casDefaults.flightMs,
+    timeoutMs,
   });
   return casStore(driver, settings);
 }

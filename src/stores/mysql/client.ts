@@ -2,7 +2,8 @@
  * What the store needs of a client, as `mysql2/promise` offers it. It is not imported: the application brings its own, and
  * these types name the few methods that are called.
  */
-import { HoldfastError, invalid, StoreUnavailableError } from "../../core/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError, systemClock } from "../../core/index.ts";
+import { Connections } from "./connections.ts";
 import { mapError, serverErrno } from "./errors.ts";
 
 /** What a statement is sent with. Whatever the connection is set to, the rows come back in the same form. */
@@ -45,7 +46,7 @@ export type Send = (sql: string) => Promise<readonly (readonly Row[])[]>;
 /** For a client that was checked. After `timeoutMs`, an answer is not waited for any more. */
 export function sender(client: MysqlClient, timeoutMs: number): Send {
   if (isPool(client)) return (sql) => sendThroughPool(client, sql, timeoutMs);
-  return (sql) => sendThroughConnection(client, sql);
+  return throughConnection(client, timeoutMs);
 }
 
 export function checkClient(client: MysqlClient): MysqlClient {
@@ -76,50 +77,30 @@ function isPool(client: MysqlClient): client is MysqlPool {
   return "getConnection" in client && typeof client.getConnection === "function";
 }
 
-/**
- * Takes a connection of the pool for one statement.
- *
- * A connection whose answer does not come is destroyed. In the pool it would wait for as long as TCP does, which is a quarter
- * of an hour, also when the network has long healed; and a few of those are a whole pool. The same goes for one on which a
- * statement failed: a statement that is killed leaves its transaction open.
- */
+const pools = new WeakMap<MysqlPool, Connections<MysqlPoolConnection>>();
+
+/** One for all stores over a pool, as the pool tells each who listens to it of its new connections. */
+function connectionsOf(pool: MysqlPool): Connections<MysqlPoolConnection> {
+  const known = pools.get(pool) ?? new Connections(pool);
+  pools.set(pool, known);
+  return known;
+}
+
 async function sendThroughPool(
   pool: MysqlPool,
   sql: string,
   timeoutMs: number,
 ): Promise<readonly (readonly Row[])[]> {
   if (isEnded(pool)) throw endedPool();
-  let connection: MysqlPoolConnection | undefined;
-  let isLate = false;
-  let timer: NodeJS.Timeout | undefined;
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      isLate = true;
-      connection?.destroy();
-      reject(silence(timeoutMs));
-    }, timeoutMs);
-  });
-  const answer = (async () => {
-    connection = await promised(pool.getConnection());
-    // What was to be sent so long ago is of no use to anybody.
-    if (isLate) {
-      connection.release();
-      return [];
-    }
-    const reply = await connection.query(queryOf(sql));
-    connection.release();
-    return resultSets(reply);
-  })();
+  let isSent = false;
   try {
-    return await Promise.race([answer, tooLate]);
+    return await connectionsOf(pool).use(timeoutMs, async (connection) => {
+      isSent = true;
+      if (typeof connection !== "object") throw wrongClient();
+      return resultSets(await connection.query(queryOf(sql)));
+    });
   } catch (error) {
-    connection?.destroy();
-    throw isEnded(pool) && connection === undefined ? endedPool(error) : mapError(error);
-  } finally {
-    clearTimeout(timer);
-    // Whoever waited has been told of the first failure.
-    answer.catch(() => {});
-    tooLate.catch(() => {});
+    throw isEnded(pool) && !isSent ? endedPool(error) : mapError(error);
   }
 }
 
@@ -140,19 +121,36 @@ function endedPool(cause?: unknown): HoldfastError {
 /** Errors after which a transaction may still be open, because the procedure was stopped from outside. */
 const interruptions = new Set([1317, 1969, 3024]);
 
-async function sendThroughConnection(
-  connection: MysqlConnection,
-  sql: string,
-): Promise<readonly (readonly Row[])[]> {
-  try {
-    return resultSets(await promised(connection.query(queryOf(sql))));
-  } catch (error) {
-    const errno = serverErrno(error);
-    if (errno !== undefined && interruptions.has(errno)) {
-      await connection.query(queryOf("rollback")).catch(() => {});
+/**
+ * A connection that was silent for `timeoutMs` may stay so for a quarter of an hour, and makes no other. Requests fail at once until it
+ * answers, or they would pile up in it.
+ */
+function throughConnection(connection: MysqlConnection, timeoutMs: number): Send {
+  let unanswered = 0;
+  let heardMs = 0;
+  return async (sql) => {
+    if (unanswered === 0) heardMs = systemClock.monotonicMs();
+    else if (systemClock.monotonicMs() - heardMs >= timeoutMs) throw silentConnection(timeoutMs);
+    unanswered++;
+    try {
+      return resultSets(await promised(connection.query(queryOf(sql))));
+    } catch (error) {
+      const errno = serverErrno(error);
+      if (errno !== undefined && interruptions.has(errno)) {
+        await connection.query(queryOf("rollback")).catch(() => {});
+      }
+      throw mapError(error);
+    } finally {
+      unanswered--;
+      heardMs = systemClock.monotonicMs();
     }
-    throw mapError(error);
-  }
+  };
+}
+
+function silentConnection(timeoutMs: number): StoreUnavailableError {
+  return new StoreUnavailableError(
+    `The MySQL connection has not answered for ${timeoutMs} ms. Pass a pool, which replaces connections, or make a store over another connection.`,
+  );
 }
 
 function queryOf(sql: string): MysqlQuery {
@@ -164,12 +162,6 @@ function queryOf(sql: string): MysqlQuery {
     namedPlaceholders: false,
     typeCast: (_, next) => next(),
   };
-}
-
-function silence(timeoutMs: number): StoreUnavailableError {
-  return new StoreUnavailableError(
-    `MySQL is unavailable: it did not answer within ${timeoutMs} ms. The result of the request is unknown.`,
-  );
 }
 
 /** A client with callbacks returns something else. */

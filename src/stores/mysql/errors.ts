@@ -93,14 +93,20 @@ const MIGRATE =
   "The table or the procedures of the store are missing. Run migrateMysql, or pass autoMigrate: true.";
 const OTHER_TABLE = "The table is not one that migrateMysql made. Choose another name.";
 
+const LOCKED =
+  "The session has lock tables of somebody else, or a global read lock. Run unlock tables before a connection goes back to the pool, or give the store a pool of its own.";
+
 export const failures: Readonly<Record<number, string>> = {
   1046: "The connection has no database. Name one, or pass table as database.table.",
   1049: "The database does not exist. Create it.",
   1054: OTHER_TABLE,
   1064: "The server does not understand the statement. docs/stores/mysql.md lists the servers that work.",
+  1099: LOCKED,
+  1100: LOCKED,
   1136: OTHER_TABLE,
   1146: MIGRATE,
   1153: "The request is larger than max_allowed_packet. Raise that setting on the server.",
+  1223: LOCKED,
   1304: "The procedure exists already. Drop it, and run migrateMysql again.",
   1305: MIGRATE,
   1318: "The procedure is not one that migrateMysql made. Drop it, and run migrateMysql again.",

@@ -72,7 +72,8 @@ async function askFacts(send: Send, names: TableNames): Promise<Facts> {
   (select engine from information_schema.tables where table_schema = ${schema} and table_name = ${name(tableName)}
     order by table_name = binary ${name(tableName)} desc limit 1),
   (select count(*) from information_schema.routines
-    where routine_schema = ${schema} and routine_name in (${name(swapName)}, ${name(sweepName)}))`);
+    where routine_schema = ${schema} and routine_name in (${name(swapName)}, ${name(sweepName)}))
+  limit 1`);
   const [place, version, packetBytes, isDurable, engine, procedures] = rows[0] as Row;
   return {
     database: place === null || place === undefined ? undefined : String(place),

@@ -3,7 +3,7 @@
  *
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
-import { checkOptionNames } from "../../core/index.ts";
+import { checkOptionNames, HoldfastError } from "../../core/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
@@ -39,9 +39,12 @@ export async function migrateMysql(client: MysqlClient, options: MysqlMigrationO
  * user with all rights could write to a replica, too, which would go its own way from then on.
  */
 export async function migrate(send: Send, names: TableNames): Promise<void> {
-  const [rows = []] = await send(`select version(), ${IS_READ_ONLY}`);
-  const [version, isReadOnly] = rows[0] ?? [];
+  const [rows = []] = await send(
+    `select version(), ${IS_READ_ONLY}, find_in_set('ORACLE', @@sql_mode) > 0 limit 1`,
+  );
+  const [version, isReadOnly, isLikeOracle] = rows[0] ?? [];
   checkVersion(String(version));
+  if (Number(isLikeOracle) !== 0) throw likeOracle();
   if (Number(isReadOnly) !== 0) throw readOnlyError();
   await send(createTable(names));
   // Somebody else's table of that name fails here, before anything is made for it. Who may not look at it learns that at first use.
@@ -49,6 +52,14 @@ export async function migrate(send: Send, names: TableNames): Promise<void> {
   // Not every server knows `if not exists` for a procedure.
   for (const procedure of [createSwap(names), createSweep(names)])
     await unless(PROCEDURE_EXISTS, send(procedure));
+}
+
+/** Procedures have another syntax there, and keep the mode in which they were made. */
+function likeOracle(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The session has sql_mode = oracle, in which the procedures of the store cannot be made. Run migrateMysql over a connection that has run set sql_mode = ''. The store itself works in that mode.",
+  );
 }
 
 /** This user may not look, or a proxy sends what looks to a replica that has no such table yet. */

@@ -197,7 +197,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     const client = new MongoClient(server.url);
     const database = client.db(`requests-${++databases}`);
     const options = { durability: "local", createIndex: true, timeoutMs: 5_000 } as const;
-    const driver = new MongodbDriver(recordsIn(database, undefined), options);
+    const driver = new MongodbDriver(recordsIn(database, undefined, 5_000), options);
     const { nowMs } = await driver.read([]);
     const change = { expected: undefined, text: "{}", idle: true, dropped: [], wakes: [] };
     const changes = Array.from({ length: 5 }, (_, index) => ({
@@ -226,7 +226,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     const client = new MongoClient(server.url);
     const database = client.db(`requests-${++databases}`);
     const options = { durability: "local", createIndex: true, timeoutMs: 5_000 } as const;
-    const driver = new MongodbDriver(recordsIn(database, undefined), options);
+    const driver = new MongodbDriver(recordsIn(database, undefined, 5_000), options);
     const { nowMs } = await driver.read([]);
     await database.collection("holdfast").deleteMany({});
     const change = { key: "gone", text: "{}", idle: false, keepUntilMs: nowMs, dropped: [], wakes: [] };
