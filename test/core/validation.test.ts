@@ -299,6 +299,7 @@ suite("validation: options", () => {
       idBytes: 128,
       infoBytes: 1_024,
       applicationBytes: 256,
+      cursorBytes: 1_024,
       ownerBytes: 256,
       minTtlMs: 10,
       maxTtlMs: 86_400_000,
