@@ -20,6 +20,6 @@ export function noteSilence(client: MongodbClient, timeoutMs: number): void {
 
 export function unanswered(timeoutMs: number): StoreUnavailableError {
   return new StoreUnavailableError(
-    `MongoDB is unavailable: it did not answer within ${timeoutMs} ms. Whether it did what was asked is unknown.`,
+    `MongoDB is unavailable: it did not answer within ${timeoutMs} ms. The result of the request is unknown.`,
   );
 }
