@@ -1,4 +1,5 @@
 /** The frame that gRPC puts around each message of a stream: a byte of flags, four of length, the message. */
+import { GrowingBuffer } from "./growing-buffer.ts";
 import { MalformedMessage } from "./wire.ts";
 
 export const PREFIX_BYTES = 5;
@@ -15,8 +16,7 @@ export function sealFrame(bytes: Buffer): Buffer {
 /** Cuts what arrives into messages. Holds at most one message that is not whole yet. */
 export class FrameSplitter {
   readonly #maxBytes: number;
-  #parts: Buffer[] = [];
-  #length = 0;
+  #part: GrowingBuffer | undefined;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
@@ -24,40 +24,41 @@ export class FrameSplitter {
 
   /** Whether it is in the middle of a message. */
   get isInside(): boolean {
-    return this.#length > 0;
+    return this.#part !== undefined;
+  }
+
+  /** How much memory the message takes that is not whole yet. */
+  get keptBytes(): number {
+    return this.#part?.capacity ?? 0;
   }
 
   /** The messages that are whole with this piece. Throws {@link MalformedMessage} when one is too long or compressed. */
   push(piece: Buffer): Buffer[] {
-    this.#parts.push(piece);
-    this.#length += piece.length;
+    this.#part?.push(piece);
+    const bytes = this.#part?.bytes ?? piece;
     const messages: Buffer[] = [];
-    for (;;) {
-      if (this.#length < PREFIX_BYTES) return messages;
-      const size = this.#messageSize();
-      if (this.#length < PREFIX_BYTES + size) return messages;
-      const all = this.#joined();
-      messages.push(all.subarray(PREFIX_BYTES, PREFIX_BYTES + size));
-      const rest = all.subarray(PREFIX_BYTES + size);
-      this.#parts = rest.length === 0 ? [] : [rest];
-      this.#length = rest.length;
+    let at = 0;
+    while (bytes.length - at >= PREFIX_BYTES) {
+      const end = at + PREFIX_BYTES + this.#messageSize(bytes, at);
+      if (bytes.length < end) break;
+      messages.push(bytes.subarray(at + PREFIX_BYTES, end));
+      at = end;
     }
+    if (at === bytes.length) this.#part = undefined;
+    else if (this.#part === undefined || at > 0) {
+      this.#part = new GrowingBuffer();
+      this.#part.push(bytes.subarray(at));
+    }
+    return messages;
   }
 
-  #messageSize(): number {
-    let head = this.#parts[0] as Buffer;
-    if (head.length < PREFIX_BYTES) head = this.#joined();
-    if (head[0] === COMPRESSED) throw new MalformedMessage("Compressed messages are not supported.");
-    if (head[0] !== 0) throw new MalformedMessage("A frame has unknown flags.");
-    const size = head.readUInt32BE(1);
+  #messageSize(bytes: Buffer, at: number): number {
+    if (bytes[at] === COMPRESSED) throw new MalformedMessage("Compressed messages are not supported.");
+    if (bytes[at] !== 0) throw new MalformedMessage("A frame has unknown flags.");
+    const size = bytes.readUInt32BE(at + 1);
     if (size > this.#maxBytes) {
       throw new MalformedMessage(`A message has ${size} bytes, and the limit is ${this.#maxBytes}.`);
     }
     return size;
-  }
-
-  #joined(): Buffer {
-    if (this.#parts.length > 1) this.#parts = [Buffer.concat(this.#parts, this.#length)];
-    return this.#parts[0] as Buffer;
   }
 }

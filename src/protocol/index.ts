@@ -4,6 +4,7 @@ export * as health from "./gen/grpc/health/v1/health_pb.ts";
 export * as claims from "./gen/holdfast/v1/claims_pb.ts";
 export * as locks from "./gen/holdfast/v1/locks_pb.ts";
 export * as session from "./gen/holdfast/v1/session_pb.ts";
+export { GrowingBuffer } from "./growing-buffer.ts";
 export { FrameSplitter } from "./grpc-frames.ts";
 export { checkJson } from "./json-check.ts";
 export { Pacer } from "./pacer.ts";

@@ -1,11 +1,15 @@
 /** What a client says on a session, written and read: see proto/holdfast/v1/session.proto. */
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { ClaimRef, ClaimRequest, LookQuery, RenewRef } from "../core/index.ts";
+import { bounds, type ClaimRef, type ClaimRequest, type LookQuery, type RenewRef } from "../core/index.ts";
 import { type Hello, HelloSchema, LookOperationSchema } from "./gen/holdfast/v1/session_pb.ts";
 import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
 import { parse } from "./parse.ts";
 import { readLimit, wireLimit } from "./statuses.ts";
 import { MalformedMessage, Reader, Writer } from "./wire.ts";
+
+/** The longest text of a request is an info. The longest look is a prefix and a cursor, which is little longer than a key. */
+const MAX_TEXT_BYTES = bounds.infoBytes;
+const MAX_LOOK_BYTES = 4_096;
 
 /** One operation, as the receiver reads it. */
 export type Operation =
@@ -147,7 +151,7 @@ export class RequestWriter {
 
 /** Reads a message. Throws MalformedMessage, also when there are more operations than allowed. */
 export function readRequest(bytes: Buffer, maxOperations: number): RequestMessage {
-  const reader = new Reader(bytes);
+  const reader = new Reader(bytes, MAX_TEXT_BYTES);
   const listen: string[] = [];
   const unlisten: string[] = [];
   const terms: Terms[] = [];
@@ -320,6 +324,8 @@ function readRef(reader: Reader): RenewRef {
 }
 
 function readQuery(bytes: Buffer): LookQuery {
+  if (bytes.length > MAX_LOOK_BYTES)
+    throw new MalformedMessage("The prefix or the cursor of a look is too long.");
   const { what, cursor, limit, maxClaims } = parse(LookOperationSchema, bytes);
   if (what.case === "key") return { key: what.value, maxClaims };
   if (what.case !== "prefix") throw new MalformedMessage("A look has neither a key nor a prefix.");

@@ -194,9 +194,12 @@ export class Reader {
   #at: number;
   #end: number;
   #type = VARINT;
+  readonly #maxTextBytes: number;
 
-  constructor(bytes: Buffer) {
+  /** A text that is longer than `maxTextBytes` makes the message malformed. */
+  constructor(bytes: Buffer, maxTextBytes = Number.POSITIVE_INFINITY) {
     this.#bytes = bytes;
+    this.#maxTextBytes = maxTextBytes;
     this.#at = 0;
     this.#end = bytes.length;
   }
@@ -253,6 +256,11 @@ export class Reader {
     const end = this.#lengthEnd();
     const start = this.#at;
     this.#at = end;
+    if (end - start > this.#maxTextBytes) {
+      throw new MalformedMessage(
+        `A text has ${end - start} bytes, and at most ${this.#maxTextBytes} are read.`,
+      );
+    }
     const text = this.#bytes.toString("utf8", start, end);
     // What is not UTF-8 is read as this character. Two keys must not become one.
     if (text.includes("\ufffd") && !isUtf8(this.#bytes.subarray(start, end))) {

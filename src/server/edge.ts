@@ -44,8 +44,10 @@ export function createEdge(context: EdgeContext): (request: AnyRequest, response
       return await sendError(exchange, httpErrors.forbidden(refusal.message));
     }
     if (isPage(request)) await showPage(exchange, health, metrics);
-    else if (isSessionRequest(request)) sessions.open(request, response as Http2ServerResponse);
-    else await calls.handle(exchange);
+    else if (isSessionRequest(request)) {
+      exchange.enter();
+      sessions.open(request, response as Http2ServerResponse);
+    } else await calls.handle(exchange);
   }
 
   async function answer(request: AnyRequest, response: AnyResponse): Promise<void> {

@@ -5,12 +5,16 @@
  */
 import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import { constants, type Http2ServerRequest } from "node:http2";
-import type { Kept } from "./kept.ts";
+import { GrowingBuffer } from "../protocol/index.ts";
+import type { Keeper, Kept } from "./kept.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest, AnyResponse } from "./listener.ts";
 
 /** Responses are written in pieces of this size, so that a client that reads slowly shows that it reads. */
 const PIECE_BYTES = 65_536;
+
+/** About how many bytes a request takes up without its body: so many, and its headers twice, as they came and as they are read. */
+const REQUEST_BYTES = 4_096;
 
 export interface ExchangeContext {
   readonly limits: ResolvedLimits;
@@ -19,12 +23,15 @@ export interface ExchangeContext {
   onDrop(reason: string): void;
 }
 
-export class Exchange {
+export class Exchange implements Keeper {
   readonly request: AnyRequest;
   /** Both kinds of response have the methods that are used here, but TypeScript cannot tell. */
   readonly #response: ServerResponse;
   readonly #context: ExchangeContext;
   readonly #closing = new AbortController();
+  readonly #headBytes: number;
+  /** Whether the bounds of a principal, and not of what is kept, hold for the request itself. */
+  #isEntered = false;
 
   constructor(request: AnyRequest, response: AnyResponse, context: ExchangeContext) {
     this.request = request;
@@ -32,7 +39,18 @@ export class Exchange {
     this.#context = context;
     this.#response.on("error", () => {});
     this.#response.once("close", () => this.#close());
+    this.#headBytes = request.rawHeaders.reduce((bytes, text) => bytes + 2 * text.length, REQUEST_BYTES);
+    // Only a POST has a body that is read. Pieces of another one would wait until the answer has been read.
+    if (this.method !== "POST") request.resume();
     if (isHttp2(request) ? request.stream.destroyed : request.socket.destroyed) this.#close();
+    else this.#keep(this.#headBytes);
+  }
+
+  /** The request is complete, and its caller known: it may last. */
+  enter(): void {
+    if (this.#isEntered) return;
+    this.#isEntered = true;
+    this.#context.kept.remove(this, this.#headBytes);
   }
 
   /** Aborts when the response is complete, or the connection or the stream is gone. */
@@ -68,29 +86,31 @@ export class Exchange {
     const { request, closed } = this;
     const { limits, kept } = this.#context;
     return new Promise((resolve, reject) => {
-      const pieces: Buffer[] = [];
-      let bytes = 0;
+      const bytes = new GrowingBuffer();
       const timer = setTimeout(() => settle("late"), limits.silenceMs).unref();
       const settle = (reason?: BodyRefusal) => {
         clearTimeout(timer);
         closed.removeEventListener("abort", onClosed);
         request.off("data", onData).off("end", onEnd);
-        kept.remove(this, bytes);
-        if (reason === undefined) resolve(Buffer.concat(pieces));
-        else reject(refusal(reason));
+        kept.remove(this, bytes.capacity);
+        if (reason !== undefined) reject(refusal(reason));
+        else {
+          this.enter();
+          resolve(bytes.bytes);
+        }
         // What still comes is thrown away.
         request.resume();
       };
       const onEnd = () => settle();
       const onClosed = () => settle("closed");
       const onData = (piece: Buffer) => {
-        if (bytes + piece.length > maxBytes) {
+        if (bytes.length + piece.length > maxBytes) {
           settle("long");
           return;
         }
-        bytes += piece.length;
-        pieces.push(piece);
-        kept.add(this, piece.length);
+        const former = bytes.capacity;
+        bytes.push(piece);
+        this.#keep(bytes.capacity - former);
       };
       if (Number(request.headers["content-length"] ?? 0) > maxBytes) settle("long");
       else if (closed.aborted) settle("closed");
@@ -102,28 +122,30 @@ export class Exchange {
   }
 
   begin(status: number, headers: OutgoingHttpHeaders): void {
+    // A request that was not read by now is thrown away.
+    this.request.resume();
     if (!this.closed.aborted) this.#response.writeHead(status, headers);
   }
 
-  /** Resolves when the client may be sent more, or is gone. */
+  /** Resolves when the client may be sent more, or is gone. What it is sent is kept until it has read it. */
   async write(bytes: Uint8Array): Promise<void> {
     const { kept } = this.#context;
-    kept.add(this, bytes.length);
-    try {
-      for (let at = 0; at < bytes.length && !this.closed.aborted; at += PIECE_BYTES) {
-        if (!this.#response.write(bytes.subarray(at, at + PIECE_BYTES))) await this.#event("drain");
-      }
-    } finally {
-      kept.remove(this, bytes.length);
+    this.#keep(bytes.length);
+    for (let at = 0; at < bytes.length && !this.closed.aborted; at += PIECE_BYTES) {
+      const piece = bytes.subarray(at, at + PIECE_BYTES);
+      const isTaken = this.#response.write(piece, () => kept.remove(this, piece.length));
+      if (!isTaken) await this.#event("drain");
     }
   }
 
   /** Ends the response, and resolves when the client has it or is gone. */
   async end(trailers: OutgoingHttpHeaders = {}): Promise<void> {
     if (this.closed.aborted) return;
+    if (this.#isEntered) this.#keep(this.#headBytes);
     this.#response.addTrailers(trailers);
     this.#response.end();
     await this.#event("finish");
+    if (this.closed.aborted) return;
     // A client that has its answer has no reason to go on with its request.
     this.request.resume();
     if (isHttp2(this.request)) this.#cutOffLater();
@@ -174,8 +196,14 @@ export class Exchange {
     this.closed.addEventListener("abort", () => clearTimeout(timer));
   }
 
+  #keep(bytes: number): void {
+    if (!this.closed.aborted) this.#context.kept.add(this, bytes);
+  }
+
   #close(): void {
-    if (!this.closed.aborted) this.#closing.abort();
+    if (this.closed.aborted) return;
+    this.#closing.abort();
+    this.#context.kept.set(this, 0);
   }
 }
 

@@ -21,20 +21,24 @@ export function healthService(
   leaving: AbortSignal,
 ): ServiceImpl<typeof wire.Health> {
   // Without tokens nobody is told apart.
-  const watchers = newClient("anybody", "");
+  const anybody = newClient("anybody", "");
   const statusNow = async () => ((await health.isReady()) ? SERVING : NOT_SERVING);
+  const enter = (signal: AbortSignal, limit: "maxCalls" | "maxWatches") => {
+    try {
+      occupyUntil(signal, anybody, limit, limits);
+    } catch (error) {
+      throw connectErrorOf(error);
+    }
+  };
   return {
-    async check({ service }) {
+    async check({ service }, { signal }) {
+      enter(signal, "maxCalls");
       if (!services.includes(service))
         throw new ConnectError(`The service "${service}" does not exist on this server.`, Code.NotFound);
       return { status: await statusNow() };
     },
     async *watch({ service }, { signal }) {
-      try {
-        occupyUntil(signal, watchers, "maxWatches", limits);
-      } catch (error) {
-        throw connectErrorOf(error);
-      }
+      enter(signal, "maxWatches");
       if (!services.includes(service)) {
         yield { status: SERVICE_UNKNOWN };
         await new Promise<void>((resolve) => {

@@ -7,13 +7,13 @@ export interface ServerLimits {
   readonly maxMessageBytes?: number;
   /** The most operations in one message of a session. Default 2,000. */
   readonly maxOperations?: number;
-  /** The most operations of a session that are unanswered; while there are more, nothing is read. Default 10,000. */
+  /** The most unanswered operations of a session, ten claims of a renewal or a release as one; with more, nothing is read. Default 10,000. */
   readonly maxInFlight?: number;
   /** How much may lie unread by a client, in bytes, before the server reads no more from it. Default 4,194,304. */
   readonly maxBufferedBytes?: number;
   /** How long a client may leave unread what it was sent before it is cut off, in milliseconds. Default 10,000. */
   readonly slowReaderMs?: number;
-  /** The most bytes of incomplete requests and unread answers, of all calls together. With more, the oldest call is cut off. Default 67,108,864. */
+  /** The most bytes of incomplete requests and unread answers, of all calls and sessions. With more, the oldest is cut off. Default 67,108,864. */
   readonly maxKeptBytes?: number;
   /** How long a connection may be silent, pings included, before it is cut off, in milliseconds. Default 30,000. */
   readonly silenceMs?: number;

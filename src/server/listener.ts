@@ -80,6 +80,10 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
     },
     handle,
   );
+  // Node answers these by itself, and keeps them for as long as the client likes.
+  http1.on("checkExpectation", handle);
+  http2.on("checkExpectation", handle);
+  http2.on("connect", handle);
   const sessions = new Set<ServerHttp2Session>();
   http2.on("session", (session) => {
     sessions.add(session);
@@ -171,8 +175,10 @@ function createServer(
     handshakeTimeout: limits.silenceMs,
     ...(tls.clientCa !== undefined && { ca: tls.clientCa, requestCert: true, rejectUnauthorized: true }),
   });
+  // A connection counts from its beginning: one whose handshake never ends must not keep the server from ending.
+  server.on("connection", accept);
   server.on("secureConnection", (socket) => {
-    accept(socket);
+    socket.on("error", () => socket.destroy());
     ready(socket);
   });
   server.on("tlsClientError", (_, socket) => socket.destroy());

@@ -6,17 +6,9 @@
  * is answered. Grants are hints, so they are left out while the client does not read. A client that does not read for
  * too long is cut off.
  */
-import type { Http2ServerResponse, ServerHttp2Stream } from "node:http2";
+import { constants, type Http2ServerResponse, type ServerHttp2Stream } from "node:http2";
 import { Code } from "@connectrpc/connect";
-import {
-  bounds,
-  type ClaimRef,
-  HoldfastError,
-  type LookQuery,
-  type RenewAnswer,
-  type RenewRef,
-  type Unsubscribe,
-} from "../core/index.ts";
+import { bounds, HoldfastError, type RenewAnswer, type RenewRef, type Unsubscribe } from "../core/index.ts";
 import {
   AnswerWriter,
   FrameSplitter,
@@ -26,14 +18,14 @@ import {
   type RequestMessage,
   readRequest,
   SESSION_VERSION,
-  wireDurabilities,
 } from "../protocol/index.ts";
 import { checkMay, Forbidden, may, type Principal, verbFor } from "./access.ts";
-import type { GuardedStore } from "./guarded-store.ts";
-import type { Visitor } from "./identity.ts";
-import type { ResolvedLimits } from "./limits.ts";
+import type { Keeper } from "./kept.ts";
 import { shownTo } from "./ownership.ts";
 import { renewPermitted } from "./renew-permitted.ts";
+import type { SessionContext } from "./session-context.ts";
+import { checkRefs, sizeOf, welcomeOf } from "./session-operations.ts";
+import { UnreadFrames } from "./unread-frames.ts";
 
 /** A session that ends well ends with 0, which is no code of an error. */
 const OK = 0;
@@ -41,28 +33,19 @@ const OK = 0;
 /** With more messages than this that have not been looked at, nothing is read. */
 const MAX_MESSAGES = 100;
 
-export interface SessionContext {
-  readonly store: GuardedStore;
-  readonly limits: ResolvedLimits;
-  readonly visitor: Visitor;
-  /** Told of every operation that failed, and of a token that is gone. */
-  onError(error: unknown): void;
-  /** Told when the client was cut off, and why. */
-  onDrop(reason: string): void;
-  /** Told of errors that no part of the server expects. They end the session. */
-  onUnexpected(error: unknown): void;
-  onEnd(): void;
-}
+/** The most frames that come after reading has stopped. */
+const MAX_UNREAD_FRAMES = 20_000;
 
-export class ServerSession {
+export class ServerSession implements Keeper {
   readonly #stream: ServerHttp2Stream;
   readonly #response: Http2ServerResponse;
   readonly #context: SessionContext;
   readonly #splitter: FrameSplitter;
+  readonly #unread: UnreadFrames;
   readonly #writer = new AnswerWriter();
   readonly #listening = new Map<string, Unsubscribe>();
   /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
-  readonly #looks: { readonly number: number; readonly query: LookQuery }[] = [];
+  readonly #looks: Extract<Operation, { verb: "look" }>[] = [];
   #looking = false;
   readonly #pacer = new Pacer(
     (bytes) => this.#handle(bytes),
@@ -86,11 +69,18 @@ export class ServerSession {
     this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
     const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "The client sent no hello.");
     this.#helloTimer = setTimeout(noHello, context.limits.silenceMs).unref();
+    this.#unread = new UnreadFrames(stream, (count) => {
+      this.#countKept();
+      if (count > MAX_UNREAD_FRAMES) this.cutOff("malformed");
+    });
     stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
     stream.on("end", () => this.#guard(() => this.#finishIfDone()));
     stream.on("drain", () => this.#guard(() => this.#drained()));
     stream.on("error", () => {});
-    stream.on("close", () => this.#end());
+    stream.on("close", () => {
+      this.#end();
+      context.kept.set(this, 0);
+    });
     stream.respond({ ":status": 200, "content-type": "application/grpc+proto" }, { waitForTrailers: true });
   }
 
@@ -116,8 +106,23 @@ export class ServerSession {
     this.#flushSoon();
   }
 
+  cutOff(reason: string): void {
+    if (this.#stream.destroyed) return;
+    this.#context.onDrop(reason);
+    this.#end();
+    this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    this.#stream.destroy();
+  }
+
+  readonly #countKept = () => {
+    const { writableLength, destroyed } = this.#stream;
+    if (destroyed) return;
+    this.#context.kept.set(this, this.#unread.keptBytes + this.#splitter.keptBytes + writableLength);
+  };
+
   #receive(piece: Buffer): void {
     if (this.#over) return;
+    this.#unread.clear();
     try {
       this.#pacer.push(this.#splitter.push(piece));
     } catch (error) {
@@ -165,16 +170,7 @@ export class ServerSession {
       return false;
     }
     this.#greeted = true;
-    const { store, limits } = this.#context;
-    const { name, durability, counts } = store.store;
-    this.#writer.welcome({
-      version: SESSION_VERSION,
-      store: name,
-      durability: wireDurabilities[durability],
-      counts,
-      maxMessageBytes: limits.maxMessageBytes,
-      maxOperations: limits.maxOperations,
-    });
+    this.#writer.welcome(welcomeOf(this.#context));
     this.#flushSoon();
     return true;
   }
@@ -211,20 +207,20 @@ export class ServerSession {
   }
 
   #perform(operation: Operation, principal: Principal): void {
-    this.#inFlight++;
     const { number } = operation;
+    this.#inFlight += sizeOf(operation);
     try {
       switch (operation.verb) {
         case "acquire":
           checkMay(principal, "acquire", operation.request.key, operation.request.id);
           this.#answer(
-            number,
+            operation,
             this.#context.store.acquire(operation.request, this.#context.visitor),
             (answer) => this.#writer.acquired(number, answer),
           );
           return;
         case "renew":
-          this.#answer(number, this.#renew(operation.refs, principal), (answers) => {
+          this.#answer(operation, this.#renew(operation.refs, principal), (answers) => {
             const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
             for (const error of new Set(errors)) this.#context.onError(error);
             this.#writer.renewed(number, answers);
@@ -233,7 +229,7 @@ export class ServerSession {
         case "release":
           checkRefs(operation.refs, principal);
           this.#answer(
-            number,
+            operation,
             this.#context.store.release(operation.refs, this.#context.visitor),
             (released) => this.#writer.released(number, released),
           );
@@ -244,11 +240,11 @@ export class ServerSession {
             "read",
             "key" in operation.query ? operation.query.key : operation.query.prefix,
           );
-          this.#looks.push({ number, query: operation.query });
+          this.#looks.push(operation);
           this.#lookOn().catch((error: unknown) => this.#fail(error));
       }
     } catch (error) {
-      this.#failed(number, error);
+      this.#failed(operation, error);
     }
   }
 
@@ -272,9 +268,9 @@ export class ServerSession {
         const page = await store.look(query);
         const keys = page.keys.map((status) => shownTo(visitor.principal(), visitor.client, status));
         this.#writer.looked(number, { ...page, keys });
-        this.#answered();
+        this.#answered(look);
       } catch (error) {
-        this.#failed(number, error);
+        this.#failed(look, error);
       }
       this.#flush();
       if (this.#stream.writableNeedDrain && !this.#over) {
@@ -286,27 +282,27 @@ export class ServerSession {
     this.#looking = false;
   }
 
-  #answer<T>(number: number, answer: Promise<T>, write: (answer: T) => void): void {
+  #answer<T>(operation: Operation, answer: Promise<T>, write: (answer: T) => void): void {
     answer.then(
       (value) =>
         this.#guard(() => {
           write(value);
-          this.#answered();
+          this.#answered(operation);
         }),
-      (error: unknown) => this.#guard(() => this.#failed(number, error)),
+      (error: unknown) => this.#guard(() => this.#failed(operation, error)),
     );
   }
 
   /** An answer has been written. */
-  #answered(): void {
-    this.#inFlight--;
+  #answered(operation: Operation): void {
+    this.#inFlight -= sizeOf(operation);
     this.#flushSoon();
   }
 
-  #failed(number: number, error: unknown): void {
+  #failed(operation: Operation, error: unknown): void {
     this.#context.onError(error);
-    this.#writer.failed(number, error);
-    this.#answered();
+    this.#writer.failed(operation.number, error);
+    this.#answered(operation);
   }
 
   /** When the promises that are settled by now have been heard: they all have something to say. */
@@ -322,7 +318,7 @@ export class ServerSession {
     if (!this.#writer.isEmpty) {
       const frame = this.#writer.take();
       this.#written += frame.length;
-      this.#stream.write(frame);
+      this.#stream.write(frame, this.#countKept);
     }
     this.#throttle();
     this.#finishIfDone();
@@ -337,6 +333,7 @@ export class ServerSession {
       if (paused) this.#stream.pause();
       else this.#stream.resume();
     }
+    this.#countKept();
     // However little lies unread: it is the client that does not get on.
     if (this.#stream.writableNeedDrain && this.#slowTimer === undefined) this.#watchReader();
   }
@@ -391,10 +388,7 @@ export class ServerSession {
     clearTimeout(this.#slowTimer);
     for (const stop of this.#listening.values()) stop();
     this.#listening.clear();
+    this.#looks.length = 0;
     this.#context.onEnd();
   }
-}
-
-function checkRefs(refs: readonly ClaimRef[], principal: Principal): void {
-  for (const ref of refs) checkMay(principal, verbFor(ref), ref.key, ref.id);
 }

@@ -6,6 +6,7 @@ import type { Audit } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import { refuseCall } from "./http-errors.ts";
 import type { Identities, Visitor } from "./identity.ts";
+import type { Kept } from "./kept.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest } from "./listener.ts";
 import type { Metrics } from "./metrics.ts";
@@ -16,6 +17,7 @@ import { sourceOf } from "./source.ts";
 export interface SessionsContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
+  readonly kept: Kept;
   readonly identities: Identities;
   readonly metrics: Metrics;
   readonly audit: Audit;

@@ -117,7 +117,8 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
     countUp(metrics.errors, "UNEXPECTED");
     trouble.unexpected(error);
   };
-  const common = { store: guarded, limits, identities, metrics, audit, onError, onDrop, onUnexpected };
+  const kept = new Kept(limits.maxKeptBytes);
+  const common = { store: guarded, limits, kept, identities, metrics, audit, onError, onDrop, onUnexpected };
   const sessions = new Sessions(common);
   const calls = createCalls({ ...common, health, logger });
   const sweep = setInterval(() => {
@@ -137,14 +138,7 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
         metrics.connections = count;
       },
       onUnexpected,
-      handle: createEdge({
-        ...common,
-        calls,
-        sessions,
-        health,
-        hostCheck,
-        kept: new Kept(limits.maxKeptBytes),
-      }),
+      handle: createEdge({ ...common, calls, sessions, health, hostCheck }),
     });
   } catch (error) {
     clearInterval(sweep);

@@ -1,13 +1,15 @@
-/** `npm run hostile -- [--count 100000] [--seed 1]`: attacks a server with that many hostile messages, and tells what came of it. */
+/** `npm run hostile -- [--count 200000] [--seed 1]`: attacks a server so many times, and tells what came of it and what is left of it. */
 import { parseArgs } from "node:util";
 import { compilePrograms } from "../programs.ts";
-import { attack } from "./hostile.ts";
+import { attack, isSame } from "./hostile.ts";
 
 compilePrograms();
 
 const { values } = parseArgs({
-  options: { count: { type: "string", default: "100000" }, seed: { type: "string", default: "1" } },
+  options: { count: { type: "string", default: "200000" }, seed: { type: "string", default: "1" } },
 });
 const report = await attack(Number(values.count), Number(values.seed), (text) => console.error(text));
 console.log(JSON.stringify(report, null, 2));
-process.exit(report.honest.failures === 0 ? 0 : 1);
+const { before, after, honest, serverErrors } = report;
+const isWell = isSame(before, after) && honest.failures === 0 && serverErrors === 0;
+process.exit(isWell ? 0 : 1);

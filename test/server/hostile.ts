@@ -14,22 +14,44 @@ import { RequestWriter } from "../../src/protocol/index.ts";
 import { claimRequest } from "../core/claim-request.ts";
 import { forkProgram } from "../programs.ts";
 import { Random } from "../simulation/random.ts";
+import { rawKinds } from "./hostile-http.ts";
+import { http1, say } from "./raw-http.ts";
+import type { ServerState } from "./server-process.ts";
 
 export interface HostileReport {
   readonly attacks: Record<string, number>;
   /** What the server answered, by status, where it answered. */
   readonly answers: Record<string, number>;
-  /** Megabytes of the server, before, at most meanwhile, and after. */
-  readonly memoryMb: { readonly before: number; readonly most: number; readonly after: number };
+  readonly casesPerSecond: number;
+  /** What the server kept before, and when all was over. */
+  readonly before: KeptState;
+  readonly after: KeptState;
+  /** The most megabytes that it kept meanwhile. */
+  readonly mostMb: number;
+  /** Errors that no part of the server expects, and failures of its store. */
+  readonly serverErrors: number;
   /** What the honest client got done, and how often it was failed. */
   readonly honest: { readonly cycles: number; readonly failures: number };
 }
+
+/** What must be the same before and after, and the memory that is in use after a collection. */
+export interface KeptState extends Omit<ServerState, "rss" | "heapUsed" | "external"> {
+  readonly rssMb: number;
+  readonly heapMb: number;
+  /** Gauges of the metrics. */
+  readonly open: Readonly<Record<string, number>>;
+}
+
+/** How long what was taken may last when all is over. */
+const SETTLE_MS = 15_000;
 
 const LIMITS: ServerLimits = {
   maxMessageBytes: 65_536,
   silenceMs: 5_000,
   slowReaderMs: 1_000,
   maxBufferedBytes: 262_144,
+  maxTtlMs: 5_000,
+  maxWaitMs: 1_000,
 };
 
 const methods = [
@@ -56,41 +78,58 @@ export async function attack(
   const random = new Random(seed);
   const attacks: Record<string, number> = {};
   const answers: Record<string, number> = {};
-  const before = await server.memoryMb();
-  let most = before;
+  const before = await server.state();
+  let mostMb = before.heapMb;
   const honest = new HonestClient(server.url);
   const half = halfOpenConnections(server.port, Math.min(200, count));
   const slow = await slowReaders(server.url, 5);
   let connection = open(server.url);
+  const startMs = performance.now();
   try {
-    for (let done = 0; done < count; ) {
-      const batch = Math.min(AT_ONCE, count - done);
-      await Promise.all(
-        Array.from({ length: batch }, async () => {
-          const kind = random.pick(kinds);
-          attacks[kind.name] = (attacks[kind.name] ?? 0) + 1;
-          const answer = await kind.run({ server, connection, random });
-          answers[answer] = (answers[answer] ?? 0) + 1;
-        }),
-      );
-      done += batch;
-      if (connection.destroyed || connection.closed) connection = open(server.url);
-      if (done % 5_000 < batch) {
-        most = Math.max(most, await server.memoryMb());
-        progress(`${done} of ${count}, ${most.toFixed(0)} MB at most`);
+    let begun = 0;
+    const work = async () => {
+      while (begun < count) {
+        const nth = ++begun;
+        const kind = random.pick(kinds);
+        attacks[kind.name] = (attacks[kind.name] ?? 0) + 1;
+        if (connection.destroyed || connection.closed) connection = open(server.url);
+        const answer = await kind.run({ server, connection, random });
+        answers[answer] = (answers[answer] ?? 0) + 1;
+        if (nth % 5_000 !== 0) continue;
+        mostMb = Math.max(mostMb, (await server.state()).heapMb);
+        progress(`${nth} of ${count}, ${mostMb} MB at most`);
       }
-    }
-    most = Math.max(most, await server.memoryMb());
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+    const casesPerSecond = Math.round((1_000 * count) / (performance.now() - startMs));
+    mostMb = Math.max(mostMb, (await server.state()).heapMb);
     const outcome = await honest.end();
     for (const socket of half) socket.destroy();
     for (const session of slow) session.destroy();
     connection.destroy();
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    const after = await server.memoryMb();
-    return { attacks, answers, memoryMb: { before, most, after }, honest: outcome };
+    const after = await settled(server, before);
+    const serverErrors = await server.errors();
+    return { attacks, answers, casesPerSecond, before, after, mostMb, serverErrors, honest: outcome };
   } finally {
     await server.stop();
   }
+}
+
+/** What is left when all leases are over: as before, or whatever it is when the time for that is up. */
+async function settled(server: ServerProcess, before: KeptState): Promise<KeptState> {
+  const untilMs = performance.now() + SETTLE_MS;
+  for (;;) {
+    const after = await server.state();
+    if (isSame(before, after) || performance.now() > untilMs) return after;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+/** Whether the same is open. Memory never is exactly the same. */
+export function isSame(a: KeptState, b: KeptState): boolean {
+  const counts = ({ handles, timers, keys, open }: KeptState) =>
+    JSON.stringify([Object.entries(handles).sort(), timers, keys, open]);
+  return counts(a) === counts(b);
 }
 
 interface Target {
@@ -153,11 +192,7 @@ const kinds: readonly Kind[] = [
     run: (to) => tcp(to, Buffer.concat([PREFACE, randomBytes(to.random, 100)])),
   },
   { name: "TCP: part of the preface", run: (to) => tcp(to, PREFACE.subarray(0, to.random.integer(1, 20))) },
-  {
-    name: "HTTP/1.1: bad request",
-    run: (to) =>
-      tcp(to, Buffer.from(`POST /holdfast.v1.Locks/Status HTTP/1.1\r\ncontent-length: -1\r\n\r\n`)),
-  },
+  ...rawKinds,
 ];
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -222,7 +257,7 @@ function request(
 async function tcp({ server }: Target, bytes: Buffer): Promise<string> {
   const socket = connectTcp(server.port, "127.0.0.1");
   socket.on("error", () => {});
-  socket.setTimeout(200, () => socket.destroy());
+  socket.setTimeout(20, () => socket.destroy());
   socket.on("data", () => {});
   socket.write(bytes);
   await once(socket, "close").catch(() => {});
@@ -364,7 +399,7 @@ class HonestClient {
   async #work(): Promise<void> {
     while (!this.#over) {
       try {
-        await this.#locks.mutex(`honest-${this.#cycles % 10}`).run(() => {});
+        await this.#locks.mutex(`honest-${this.#cycles % 10}`, { ttlMs: 5_000 }).run(() => {});
         this.#cycles++;
       } catch {
         this.#failures++;
@@ -412,14 +447,29 @@ export class ServerProcess {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** The memory that is in use after a collection. Fails when the process has ended. */
-  async memoryMb(): Promise<number> {
+  /** Fails when the process has ended. */
+  async state(): Promise<KeptState> {
     if (!this.isAlive) throw new Error("The server has crashed.");
     this.#child.send("memory");
-    const [{ heapUsed, external }] = (await once(this.#child, "message")) as [
-      { heapUsed: number; external: number },
-    ];
-    return (heapUsed + external) / 1_048_576;
+    const [state] = (await once(this.#child, "message")) as [ServerState];
+    const { rss, heapUsed, external, handles, timers, keys } = state;
+    const gauges = (await this.#metrics()).matchAll(
+      /^holdfast_(sessions|streams|connections|held_claims|waiting_claims) (\d+)/gm,
+    );
+    const open = Object.fromEntries([...gauges].map(([, name, value]) => [name, Number(value)]));
+    const megabytes = (bytes: number) => Math.round(bytes / 1_048_576);
+    return { rssMb: megabytes(rss), heapMb: megabytes(heapUsed + external), handles, timers, keys, open };
+  }
+
+  async errors(): Promise<number> {
+    const found = (await this.#metrics()).matchAll(
+      /^holdfast_errors_total\{code="(?:UNEXPECTED|STORE_FAILURE)"\} (\d+)/gm,
+    );
+    return [...found].reduce((sum, [, value]) => sum + Number(value), 0);
+  }
+
+  async #metrics(): Promise<string> {
+    return await say(this.port, http1("GET", "/metrics", { host: "localhost" }));
   }
 
   async stop(): Promise<void> {

@@ -4,12 +4,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { connect } from "node:tls";
 import { createLocks } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { canRun } from "../engines/program.ts";
 import { startLockServer } from "./lock-server.ts";
+import { dial } from "./raw-http.ts";
 
 const hasOpenssl = canRun("TLS (openssl makes the certificates)", () => execFileSync("openssl", ["version"]));
 
@@ -100,6 +102,18 @@ describe.skipIf(!hasOpenssl)("TLS", () => {
     });
     await stranger.close();
     await server.stop({ graceMs: 0 });
+  });
+
+  test("a handshake that never ends keeps no server from ending", async () => {
+    const server = await startLockServer({ tls: { cert: pem("server.crt"), key: pem("server.key") } });
+    const silent = await dial(server.port);
+    const half = await dial(server.port);
+    half.write(Buffer.from([0x16, 3, 1, 1, 0, 1]));
+    const secure = connect({ port: server.port, ca: pem("ca.crt"), servername: "locks.test" });
+    await once(secure, "secureConnect");
+    const closed = [silent, half, secure].map((socket) => once(socket.resume(), "close"));
+    await server.stop({ graceMs: 0 });
+    await Promise.all(closed);
   });
 
   test("with a clientCa, only clients with its certificate get in", async () => {

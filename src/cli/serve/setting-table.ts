@@ -30,7 +30,8 @@ const limitHelp: Readonly<Record<keyof ServerLimits, string>> = {
   maxInFlight: "the most unanswered operations of a session",
   maxBufferedBytes: "the most bytes that a client may leave unread",
   slowReaderMs: "how long a client may leave more unread before the server cuts it off",
-  maxKeptBytes: "the most bytes of incomplete requests and unread answers, of all calls together",
+  maxKeptBytes:
+    "the most bytes of incomplete requests and unread answers, of all calls and sessions together",
   silenceMs: "how long a connection may be silent, pings included",
   maxConnections: "the most connections",
   maxStreams: "the most calls and sessions of one connection",
