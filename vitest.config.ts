@@ -30,7 +30,16 @@ const sharingServers = [
   "server",
   "stores/{etcd,mongodb,mysql,postgres,redis,redlock,remote}",
 ];
-const sharingNoServers = ["core", "otel", "prometheus", "protocol", "stores/{cas,memory}", "testing"];
+const sharingNoServers = [
+  "client",
+  "coordination",
+  "integrations/{otel,prometheus}",
+  "protocol",
+  "record",
+  "store",
+  "stores/{cas,memory}",
+  "testing",
+];
 const testsIn = (folders: readonly string[]) => folders.map((folder) => `test/${folder}/**/*.test.ts`);
 
 const external = [/\/\.tests\//];

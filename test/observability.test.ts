@@ -36,7 +36,7 @@ test("explains every metric of Prometheus", () => {
 });
 
 test("explains every metric and attribute of OpenTelemetry", () => {
-  const metrics = [...read("src/otel/metering.ts").matchAll(/"(holdfast\.client\.[\w.]+)"/g)];
-  const attributes = [...read("src/otel/attributes.ts").matchAll(/: "([\w.]+)",$/gm)];
+  const metrics = [...read("src/integrations/otel/metering.ts").matchAll(/"(holdfast\.client\.[\w.]+)"/g)];
+  const attributes = [...read("src/integrations/otel/attributes.ts").matchAll(/: "([\w.]+)",$/gm)];
   expect(undocumented([...metrics, ...attributes].map(([, name = ""]) => name))).toEqual([]);
 });

@@ -1,9 +1,9 @@
 /**
  * Why claims and records are not found through a Map: `node --expose-gc --import tsx bench/memory/map-churn.ts`.
  *
- * Prints what docs/decisions/0004-finding-claims-by-id.md tells, for a Map and for the index of src/core.
+ * Prints what docs/decisions/0004-finding-claims-by-id.md tells, for a Map and for the index of src/record.
  */
-import { IdIndex } from "../../src/core/index.ts";
+import { IdIndex } from "../../src/record/index.ts";
 import { timed } from "../rounds.ts";
 
 class Item {

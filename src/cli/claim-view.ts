@@ -1,5 +1,5 @@
 /** What is shown of keys and claims: the documented shapes of `--json`, and the cells of tables. */
-import { type ClaimStatus, type KeyStatus, UNLIMITED } from "../core/index.ts";
+import { type ClaimStatus, type KeyStatus, UNLIMITED } from "../store/index.ts";
 import { roughDuration } from "./duration.ts";
 
 /** A claim in JSON. Fields are added in later versions, and none is taken away. */

@@ -1,5 +1,5 @@
 /** Durations as people write them: `500ms`, `30s`, `1h30m`. */
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 
 const units = [
   ["d", 86_400_000],

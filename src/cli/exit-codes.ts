@@ -2,7 +2,7 @@
  * What the command ends with. `holdfast run` passes on the code of its command, so its own codes lie where commands rarely
  * are: most are those of sysexits.h.
  */
-import type { ErrorCode } from "../core/index.ts";
+import type { ErrorCode } from "../store/index.ts";
 
 export const exitCodes = {
   ok: 0,

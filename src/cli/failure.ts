@@ -1,5 +1,5 @@
 /** What the command says when it fails, and what it ends with. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import { writeDuration } from "./duration.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Writable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Lease } from "../core/index.ts";
+import type { Lease } from "../client/index.ts";
 import { shellFor } from "./executable.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError, inFlags } from "./failure.ts";

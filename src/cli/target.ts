@@ -1,8 +1,9 @@
 /** Which store a command works on: straight, or through a server. */
 import { readFileSync } from "node:fs";
 import { type Command, Option } from "commander";
-import { createLocks, HoldfastError, invalid, type Locks, type Store } from "../core/index.ts";
+import { createLocks, type Locks } from "../client/index.ts";
 import { type OpenStoreOptions, openStore } from "../open/index.ts";
+import { HoldfastError, invalid, type Store } from "../store/index.ts";
 import { parseDuration } from "./duration.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError, usageError } from "./failure.ts";

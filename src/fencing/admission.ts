@@ -1,5 +1,5 @@
 /** What the frameworks have in common: who is let in to write, and what the others are told. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import { type Fenced, StaleFenceError } from "./fence.ts";
 import type { FenceGate, FencePass } from "./gate.ts";
 import { FENCE_HEADER, parseFenceHeader } from "./header.ts";

@@ -1,5 +1,5 @@
 /** What every fenced write begins with: the fence, what it is written to, and the error for one that is too old. */
-import { checkKey, HoldfastError, invalid } from "../core/index.ts";
+import { checkKey, HoldfastError, invalid } from "../store/index.ts";
 
 /**
  * Whose write it is: a lease, or what is known of one where only its fence came along, as with a job or a request from

@@ -1,5 +1,5 @@
 /** The client's side of a fenced service. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import { type Fenced, type FenceTarget, fenceOf, parseFence, resourceOf, StaleFenceError } from "./fence.ts";
 import { FENCE_HEADER, fenceHeader } from "./header.ts";
 

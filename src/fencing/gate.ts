@@ -10,14 +10,8 @@
  * - The process dies after N's mark was saved and before N wrote. O is refused; N, or somebody newer, writes again.
  * - The mark cannot be saved. N is not let in, and what the storage then has decides about the next one.
  */
-import {
-  type Clock,
-  HoldfastError,
-  invalid,
-  onAbort,
-  StoreUnavailableError,
-  systemClock,
-} from "../core/index.ts";
+import { type Clock, onAbort, systemClock } from "../platform/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { type Fenced, type FenceTarget, fenceOf, resourceOf, StaleFenceError } from "./fence.ts";
 import { MarkFile } from "./mark-file.ts";
 import { MemoryMarks } from "./memory-marks.ts";

@@ -2,7 +2,7 @@
  * The header that a fence travels in: `Holdfast-Fence: 1763259694000000;key=nightly-report`. The key is percent-encoded, as a
  * header takes no other text than ASCII.
  */
-import { checkKey, invalid } from "../core/index.ts";
+import { checkKey, invalid } from "../store/index.ts";
 import { type Fenced, type FenceTarget, fenceOf, parseFence, resourceOf } from "./fence.ts";
 
 export const FENCE_HEADER = "Holdfast-Fence";

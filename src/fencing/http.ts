@@ -5,7 +5,7 @@
  * Express and Fastify it is when the response is ended, since nothing else tells: so a handler ends it when all that it writes is
  * written. Where the client goes away first, the handler may still be at it, and has some time to come to its end.
  */
-import { checkInteger } from "../core/index.ts";
+import { checkInteger } from "../store/index.ts";
 import { admit, type FenceHttpOptions, type FenceRefusal, needsFence, rememberPass } from "./admission.ts";
 import type { FenceGate, FencePass } from "./gate.ts";
 import { FENCE_HEADER } from "./header.ts";

@@ -9,8 +9,8 @@
 import type { BigIntStats } from "node:fs";
 import { open, readFile, rename, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
-import { takeLock } from "../platform/index.js";
+import { takeLock } from "../platform/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { parseFence } from "./fence.ts";
 import type { FenceMarks } from "./gate.ts";
 import { checkRoom } from "./memory-marks.ts";

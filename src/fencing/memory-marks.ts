@@ -1,5 +1,5 @@
 /** Marks that end with the process. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import type { FenceMarks } from "./gate.ts";
 
 export class MemoryMarks implements FenceMarks {

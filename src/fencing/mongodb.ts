@@ -9,7 +9,7 @@
  * - O's filter does not match because N has written. An upsert would insert a second document, and gets a duplicate key, as
  *   `_id` or another unique index of the filter is there. O looks for a newer fence, and is told STALE_FENCE.
  */
-import { HoldfastError, invalid } from "../core/index.ts";
+import { HoldfastError, invalid } from "../store/index.ts";
 import { type Fenced, fenceOf, StaleFenceError } from "./fence.ts";
 
 /** A filter, an update or a document. */

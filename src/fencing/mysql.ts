@@ -18,7 +18,7 @@
  *
  * `test/fencing/mysql.test.ts` has a test of each.
  */
-import { HoldfastError, invalid } from "../core/index.ts";
+import { HoldfastError, invalid } from "../store/index.ts";
 import { type Fenced, fenceOf, resourceOf, StaleFenceError } from "./fence.ts";
 import { mysqlError, noTransaction } from "./sql-errors.ts";
 import { type FenceTable, quotedTable, type SqlFenceOptions } from "./sql-table.ts";

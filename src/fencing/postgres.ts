@@ -16,7 +16,7 @@
  *
  * `test/fencing/postgres.test.ts` has a test of each.
  */
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 import { type Fenced, fenceOf, resourceOf, StaleFenceError } from "./fence.ts";
 import { postgresError } from "./sql-errors.ts";
 import { type FenceTable, quotedTable, type SqlFenceOptions } from "./sql-table.ts";

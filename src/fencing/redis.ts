@@ -1,6 +1,6 @@
 /** Fenced writes to Redis, one server, Sentinel or Cluster, through ioredis or node-redis. */
 import { createHash } from "node:crypto";
-import { checkInteger, HoldfastError, invalid } from "../core/index.ts";
+import { checkInteger, HoldfastError, invalid } from "../store/index.ts";
 import {
   type Connection,
   connectionOver,

@@ -3,7 +3,7 @@
  * throws is to end that transaction, and `retryable` says whether the whole of it may be run again. The driver's error is the
  * cause. Told apart by code, never by text.
  */
-import { type ErrorMeaning, HoldfastError, invalid, isMistake, meaning, storeError } from "../core/index.ts";
+import { type ErrorMeaning, HoldfastError, invalid, isMistake, meaning, storeError } from "../store/index.ts";
 
 const again = meaning.unavailable(
   "Another transaction conflicted. Roll back, and run the whole transaction again.",

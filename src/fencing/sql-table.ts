@@ -1,5 +1,5 @@
 /** The table of marks that the SQL databases share: one row for a resource, with the newest fence that has written. */
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 import type { FenceTarget } from "./fence.ts";
 
 export interface FenceTable {

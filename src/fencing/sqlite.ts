@@ -6,7 +6,7 @@
  * "immediate") and was overtaken by a commit is refused by SQLite as busy, and has to be run again: it never passes by an old
  * snapshot. `test/fencing/sqlite.test.ts` has a test of each.
  */
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 import { type Fenced, fenceOf, resourceOf, StaleFenceError } from "./fence.ts";
 import { noTransaction, sqliteError } from "./sql-errors.ts";
 import { type FenceTable, quotedTable, type SqlFenceOptions } from "./sql-table.ts";

@@ -2,7 +2,7 @@
  * Stores by URL, for programs that are told where locks are kept: the command line and the server. An application that
  * has a database client of its own passes that to the store instead.
  */
-import { checkOptionNames, HoldfastError, invalid, type Store } from "../core/index.ts";
+import { checkOptionNames, HoldfastError, invalid, type Store } from "../store/index.ts";
 import type { RemoteTls } from "../stores/remote/index.ts";
 import { redisClient } from "./redis-client.ts";
 import { credentialsOf, decoded, hostsOf, namedHostsOf, readBy, withScheme } from "./store-url.ts";

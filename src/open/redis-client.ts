@@ -3,7 +3,7 @@
  * again, so that whoever asks hears nothing but silence.
  */
 import type { Cluster, Redis } from "ioredis";
-import { classesOf, HoldfastError, invalid, StoreUnavailableError } from "../core/index.ts";
+import { classesOf, HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { credentialsOf, type Host, namedHostsOf, pathOf, readBy } from "./store-url.ts";
 
 /** What `ioredis` exports. */

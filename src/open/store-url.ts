@@ -2,7 +2,7 @@
  * What the URL of a store says, and what is wrong with it. A message never has more of a URL than the scheme, a host and a number in
  * place of a port: the rest may be a password.
  */
-import { type HoldfastError, invalid } from "../core/index.ts";
+import { type HoldfastError, invalid } from "../store/index.ts";
 
 /** The URL with its scheme in small letters, as schemes mean the same in any, and the scheme with its colon. */
 export function withScheme(text: string): { readonly url: string; readonly scheme: string } {

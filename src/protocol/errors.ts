@@ -1,5 +1,5 @@
 /** Holdfast's errors as they travel. */
-import { type ErrorCode, HoldfastError, storeError } from "../core/index.ts";
+import { type ErrorCode, HoldfastError, storeError } from "../store/index.ts";
 import { ErrorCode as WireCode } from "./gen/holdfast/v1/claims_pb.ts";
 
 const wireCodes: Readonly<Record<ErrorCode, WireCode>> = {

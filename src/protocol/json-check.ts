@@ -1,6 +1,6 @@
 /** Refuses JSON with fields or names that a message does not have: the default in place of a misspelt one is another lock. */
 import type { DescEnum, DescField, DescMessage } from "@bufbuild/protobuf";
-import { invalid, nearest } from "../core/index.ts";
+import { invalid, nearest } from "../store/index.ts";
 
 /** Throws `INVALID_ARGUMENT`. JSON of the wrong type is left to the parser of messages. */
 export function checkJson(message: DescMessage, json: unknown, path = ""): void {

@@ -7,7 +7,7 @@ import type {
   LookPage,
   RefusalReason,
   RenewAnswer,
-} from "../core/index.ts";
+} from "../store/index.ts";
 import { errorOf, failureOf } from "./errors.ts";
 import { FailureSchema } from "./gen/holdfast/v1/claims_pb.ts";
 import {

@@ -1,6 +1,6 @@
 /** What a client says on a session, written and read: see proto/holdfast/v1/session.proto. */
 import { create, toBinary } from "@bufbuild/protobuf";
-import { bounds, type ClaimRef, type ClaimRequest, type LookQuery, type RenewRef } from "../core/index.ts";
+import { bounds, type ClaimRef, type ClaimRequest, type LookQuery, type RenewRef } from "../store/index.ts";
 import { type Hello, HelloSchema, LookOperationSchema } from "./gen/holdfast/v1/session_pb.ts";
 import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
 import { parse } from "./parse.ts";

@@ -6,7 +6,7 @@ import {
   type KeyStatus,
   type LookPage,
   UNLIMITED,
-} from "../core/index.ts";
+} from "../store/index.ts";
 import {
   ClaimState,
   ClaimStatusSchema,

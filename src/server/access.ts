@@ -1,5 +1,5 @@
 /** Who may do what. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 
 /** `acquire` takes, keeps and gives back locks; `read` sees who has them; `admin` ends those of others. */
 export type Verb = "acquire" | "read" | "admin";

@@ -1,17 +1,7 @@
 /** What an `AcquireRequest` asks for, in the words of the client library. */
-import {
-  type AcquireOptions,
-  bounds,
-  checkInteger,
-  type Durability,
-  invalid,
-  type Lock,
-  type LockOptions,
-  type Locks,
-  type PermitOptions,
-  type Semaphore,
-} from "../core/index.ts";
+import type { AcquireOptions, Lock, LockOptions, Locks, PermitOptions, Semaphore } from "../client/index.ts";
 import { claims, create, locks as wire } from "../protocol/index.ts";
+import { bounds, checkInteger, type Durability, invalid } from "../store/index.ts";
 import type { ResolvedLimits } from "./limits.ts";
 
 /** The defaults of a call: an hour of waiting, and a lease of 30 s. */

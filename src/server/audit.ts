@@ -4,7 +4,7 @@
  * The lines of each principal are bounded, those of unknown callers together. Lines beyond the bound are counted.
  */
 import type { Logger } from "pino";
-import type { ClaimRef } from "../core/index.ts";
+import type { ClaimRef } from "../store/index.ts";
 import { Forbidden, type Verb } from "./access.ts";
 import { UnknownCaller } from "./call-errors.ts";
 import type { HostRefusal } from "./host-check.ts";

@@ -1,7 +1,7 @@
 /** Holdfast's errors as Connect and gRPC tell them: a code that every client knows, and a detail that says which of ours it is. */
 import { Code, ConnectError } from "@connectrpc/connect";
-import { type ErrorCode, HoldfastError } from "../core/index.ts";
 import { claims, failureOf } from "../protocol/index.ts";
+import { type ErrorCode, HoldfastError } from "../store/index.ts";
 
 const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   ACQUIRE_TIMEOUT: Code.DeadlineExceeded,

@@ -3,7 +3,7 @@
  * the server listens for each that has calls that may wait.
  */
 import { randomUUID } from "node:crypto";
-import type { GrantListener, Unsubscribe } from "../core/index.ts";
+import type { GrantListener, Unsubscribe } from "../store/index.ts";
 import type { Owner } from "./ownership.ts";
 import { hostOf, type Source } from "./source.ts";
 

@@ -7,8 +7,8 @@ import {
 } from "@connectrpc/connect";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Logger } from "pino";
-import { HoldfastError, type LookQuery, StoreUnavailableError } from "../core/index.ts";
 import { health as healthWire, locks as wire } from "../protocol/index.ts";
+import { HoldfastError, type LookQuery, StoreUnavailableError } from "../store/index.ts";
 import type { Asker, Audit } from "./audit.ts";
 import { connectErrorOf, UnknownCaller } from "./call-errors.ts";
 import { Clients } from "./clients.ts";

@@ -1,12 +1,7 @@
 /** The client library on behalf of callers: one for each of them, with the leases of their open calls. */
-import {
-  type ClaimRef,
-  createLocks,
-  HoldfastError,
-  type Locks,
-  type RenewAnswer,
-  type Store,
-} from "../core/index.ts";
+
+import { createLocks, type Locks } from "../client/index.ts";
+import { type ClaimRef, HoldfastError, type RenewAnswer, type Store } from "../store/index.ts";
 import { CallerNames } from "./caller-names.ts";
 import type { GuardedStore } from "./guarded-store.ts";
 import type { Holding } from "./holding.ts";

@@ -7,8 +7,8 @@
 import { Code, ConnectError, type ContextValues, createConnectRouter } from "@connectrpc/connect";
 import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
 import { compressionBrotli, compressionGzip } from "@connectrpc/connect-node";
-import { HoldfastError } from "../core/index.ts";
 import { checkJson } from "../protocol/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import { connectErrorOf } from "./call-errors.ts";
 import type { BodyRefusal, Exchange } from "./exchange.ts";
 import { httpErrors, sendError } from "./http-errors.ts";

@@ -1,4 +1,7 @@
 /** The store as the server's clients get at it: each with its own claims, within the server's limits, measured, and counted. */
+
+import { isScheduleNote } from "../coordination/index.ts";
+import { failureOf } from "../protocol/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
@@ -6,7 +9,6 @@ import {
   type GrantListener,
   HoldfastError,
   invalid,
-  isScheduleNote,
   type LookPage,
   type LookQuery,
   type RenewAnswer,
@@ -14,8 +16,7 @@ import {
   type Store,
   UNLIMITED,
   type Unsubscribe,
-} from "../core/index.ts";
-import { failureOf } from "../protocol/index.ts";
+} from "../store/index.ts";
 import type { Asker, Audit } from "./audit.ts";
 import { HEALTH_KEY } from "./health.ts";
 import type { Client, Ledger } from "./ledger.ts";

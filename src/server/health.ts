@@ -1,6 +1,6 @@
 /** Whether the server can be used: not when its store grants no lock, and not when it is about to stop. */
 import { randomUUID } from "node:crypto";
-import { type ClaimRequest, type Store, UNLIMITED } from "../core/index.ts";
+import { type ClaimRequest, type Store, UNLIMITED } from "../store/index.ts";
 
 /** How long the store may take. */
 const PATIENCE_MS = 2_000;

@@ -5,15 +5,15 @@
  * happens to the claim when the call ends. It is released when the caller says so, or when no caller can know it. Otherwise it is
  * left to its ttl, so that a caller whose connection broke finds it again.
  */
+
+import type { Lease, Locks } from "../client/index.ts";
+import { failureOf, locks as wire } from "../protocol/index.ts";
 import {
   AcquireTimeoutError,
   HoldfastError,
-  type Lease,
-  type Locks,
   type LossReason,
   StoreUnavailableError,
-} from "../core/index.ts";
-import { failureOf, locks as wire } from "../protocol/index.ts";
+} from "../store/index.ts";
 import { lockOf, permitsOf, type Terms } from "./acquire-terms.ts";
 import type { Asker } from "./audit.ts";
 import type { GuardedStore } from "./guarded-store.ts";

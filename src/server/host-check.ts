@@ -6,7 +6,7 @@
  */
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 import { hostnameOf } from "./host.ts";
 import { show } from "./http-errors.ts";
 import type { AnyRequest } from "./listener.ts";

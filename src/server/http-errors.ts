@@ -3,7 +3,7 @@ import type { Http2ServerRequest } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import { codeToString } from "@connectrpc/connect/protocol-connect";
-import { nearest } from "../core/index.ts";
+import { nearest } from "../store/index.ts";
 import { type Exchange, isHttp2 } from "./exchange.ts";
 
 export interface HttpError {

@@ -3,17 +3,16 @@
  * each key is looked at once a round, its status is kept once, and all readers are served from one log.
  */
 import { createHash } from "node:crypto";
+import { type Clock, systemClock } from "../platform/index.ts";
 import {
   type ClaimStatus,
-  type Clock,
   checkQuery,
   HoldfastError,
   type KeyStatus,
   type LookPage,
   type LookQuery,
   StoreUnavailableError,
-  systemClock,
-} from "../core/index.ts";
+} from "../store/index.ts";
 import { KeyEntry, KeyLog, type KeyReader } from "./key-log.ts";
 import { Rounds } from "./rounds.ts";
 import type { Turns } from "./turns.ts";

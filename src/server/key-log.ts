@@ -4,7 +4,7 @@
  *
  * A key that has become free stays until all readers have seen it. Those that are too far behind for that are told so.
  */
-import type { KeyStatus } from "../core/index.ts";
+import type { KeyStatus } from "../store/index.ts";
 
 export class KeyEntry {
   status: KeyStatus;

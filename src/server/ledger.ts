@@ -2,7 +2,9 @@
  * What this server knows of the claims that go through it, for its metrics and its limits. The store decides everything
  * else: a claim that is missing here, or should not be here, changes no answer.
  */
-import { type ClaimRef, type GrantRef, type HeldAnswer, IdIndex } from "../core/index.ts";
+
+import { IdIndex } from "../record/index.ts";
+import type { ClaimRef, GrantRef, HeldAnswer } from "../store/index.ts";
 import type { Asker, Audit } from "./audit.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Owner } from "./ownership.ts";

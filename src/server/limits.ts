@@ -1,5 +1,5 @@
 /** The bounds of everything that a client can make the server do or keep. */
-import { bounds, checkInteger } from "../core/index.ts";
+import { bounds, checkInteger } from "../store/index.ts";
 
 /** Every bound is a whole number; what is left out has the default. */
 export interface ServerLimits {

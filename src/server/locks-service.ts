@@ -1,8 +1,9 @@
 /** The service `Locks`: see proto/holdfast/v1/locks.proto for what each call means. */
 import { randomUUID } from "node:crypto";
 import type { ServiceImpl } from "@connectrpc/connect";
-import { HoldfastError, invalid, type Lease, StoreUnavailableError } from "../core/index.ts";
+import type { Lease } from "../client/index.ts";
 import { errorOf, type locks as wire, wireKey, wireMs } from "../protocol/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { checkMay } from "./access.ts";
 import { type Terms, termsOf, termsOfMany } from "./acquire-terms.ts";
 import type { Call, Wrapping } from "./calls.ts";

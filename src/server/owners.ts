@@ -1,5 +1,5 @@
 /** Passes the grants that the store pushes on to those who listen. */
-import type { GrantListener, GrantRef, Unsubscribe } from "../core/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../store/index.ts";
 import { heardBy, type Owner } from "./ownership.ts";
 
 /** All who listen for one owner, and the one listener that a store takes for it. */

@@ -10,7 +10,7 @@ import {
   type GrantRef,
   invalid,
   type KeyStatus,
-} from "../core/index.ts";
+} from "../store/index.ts";
 import { may, type Principal } from "./access.ts";
 
 /** The name of an owner in ids. */

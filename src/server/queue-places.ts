@@ -1,5 +1,6 @@
 /** Tells calls that wait their place in the queue: with one look at a key and second, however many wait for it. */
-import { type Clock, type LookPage, type LookQuery, systemClock } from "../core/index.ts";
+import { type Clock, systemClock } from "../platform/index.ts";
+import type { LookPage, LookQuery } from "../store/index.ts";
 import { Rounds } from "./rounds.ts";
 import type { Turns } from "./turns.ts";
 

@@ -1,5 +1,5 @@
 /** How much of what lasts a client may have at a time, so that one client cannot take up the whole server. */
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import type { Client } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 

@@ -1,4 +1,5 @@
-import { HoldfastError, type RenewAnswer, type RenewRef, unsoundError } from "../core/index.ts";
+import { unsoundError } from "../client/index.ts";
+import { HoldfastError, type RenewAnswer, type RenewRef } from "../store/index.ts";
 
 /**
  * Renews those claims of a call that may be renewed. Each has an answer of its own: neither does a refusal cost the others their leases, nor

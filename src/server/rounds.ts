@@ -1,5 +1,5 @@
 /** Work that is repeated while there is some: at a given pace, or more slowly if it takes long. */
-import type { Clock } from "../core/index.ts";
+import type { Clock } from "../platform/index.ts";
 
 /** How long the work rests at least, by how long it took: it takes up at most a fifth of the time. */
 const REST_SHARE = 4;

@@ -1,6 +1,7 @@
 /** What a session says first, and what its operations may and cost. */
-import type { ClaimRef } from "../core/index.ts";
+
 import { type Operation, SESSION_VERSION, wireDurabilities } from "../protocol/index.ts";
+import type { ClaimRef } from "../store/index.ts";
 import { checkMay, type Principal, verbFor } from "./access.ts";
 import type { SessionContext } from "./session-context.ts";
 

@@ -8,7 +8,6 @@
  */
 import { constants, type Http2ServerResponse, type ServerHttp2Stream } from "node:http2";
 import { Code } from "@connectrpc/connect";
-import { bounds, HoldfastError, type RenewAnswer, type RenewRef, type Unsubscribe } from "../core/index.ts";
 import {
   AnswerWriter,
   FrameSplitter,
@@ -19,6 +18,7 @@ import {
   readRequest,
   SESSION_VERSION,
 } from "../protocol/index.ts";
+import { bounds, HoldfastError, type RenewAnswer, type RenewRef, type Unsubscribe } from "../store/index.ts";
 import { checkMay, Forbidden, may, type Principal, verbFor } from "./access.ts";
 import type { Keeper } from "./kept.ts";
 import { shownTo } from "./ownership.ts";

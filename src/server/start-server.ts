@@ -1,7 +1,7 @@
 /** Puts the server together. */
 import { isIP } from "node:net";
 import type { Logger } from "pino";
-import { checkInteger, HoldfastError, invalid, type Store } from "../core/index.ts";
+import { checkInteger, HoldfastError, invalid, type Store } from "../store/index.ts";
 import { Audit } from "./audit.ts";
 import { createCalls } from "./calls.ts";
 import { createEdge } from "./edge.ts";

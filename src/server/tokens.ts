@@ -1,7 +1,7 @@
 /** Bearer tokens. Only their hashes are kept, and a file of them is read again when it changes. */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
-import { invalid } from "../core/index.ts";
+import { invalid } from "../store/index.ts";
 import { type Grant, type Principal, type Verb, verbs } from "./access.ts";
 import { checkName } from "./ownership.ts";
 

@@ -3,7 +3,7 @@
  * good is cut off as often as he likes. The metrics count them all.
  */
 import type { Logger } from "pino";
-import { HoldfastError } from "../core/index.ts";
+import { HoldfastError } from "../store/index.ts";
 import { Seldom } from "./seldom.ts";
 
 /** How often the same is told at most. */

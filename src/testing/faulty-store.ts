@@ -1,9 +1,9 @@
+import { type Clock, systemClock } from "../platform/index.ts";
 import {
   type AcquireAnswer,
   type AgreedGrant,
   type ClaimRef,
   type ClaimRequest,
-  type Clock,
   type Durability,
   type GrantListener,
   type LookPage,
@@ -13,9 +13,8 @@ import {
   type RenewRef,
   type Store,
   StoreUnavailableError,
-  systemClock,
   type Unsubscribe,
-} from "../core/index.ts";
+} from "../store/index.ts";
 
 /** One call on its way to the store, or one push on its way back. */
 export type StoreCall = {

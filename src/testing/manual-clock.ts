@@ -1,4 +1,4 @@
-import type { Clock, Timer } from "../core/index.ts";
+import type { Clock, Timer } from "../platform/index.ts";
 
 interface PendingTimer {
   readonly atMs: number;

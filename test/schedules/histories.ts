@@ -3,7 +3,7 @@
  * and repeat calls, die and are replaced, over one store, in virtual time. A seed repeats its history exactly.
  */
 import type { RunRecord, ScheduledRun, ScheduleOptions } from "holdfast";
-import { Fleet, type Replica, START_MS } from "../core/fleet.ts";
+import { Fleet, type Replica, START_MS } from "../client/fleet.ts";
 import { Random } from "../simulation/random.ts";
 
 const MAX_SKEW_MS = 3_000;

@@ -13,7 +13,7 @@ import { locks as wire } from "../../src/protocol/index.ts";
 import { Audit, auditLinesPerSecond } from "../../src/server/audit.ts";
 import { UnknownCaller } from "../../src/server/call-errors.ts";
 import { newClient } from "../../src/server/ledger.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 import { jsonCall, say } from "./raw-http.ts";

@@ -7,7 +7,7 @@ import { hashToken, type LockServer, type ServerOptions } from "holdfast/server"
 import { afterEach, describe, expect, test } from "vitest";
 import { locks as wire } from "../../src/protocol/index.ts";
 import { CallerNames } from "../../src/server/caller-names.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 

@@ -4,9 +4,9 @@ import { redisStore } from "holdfast/redis";
 import { remoteStore } from "holdfast/remote";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Health } from "../../src/server/health.ts";
-import { claimRequest } from "../core/claim-request.ts";
 import { canRunRedis, startRedis } from "../engines/redis.ts";
 import { standaloneClients } from "../engines/redis-clients.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
 import { jsonCall, jsonStreamCall, say } from "./raw-http.ts";
 

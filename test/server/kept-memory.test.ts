@@ -6,8 +6,8 @@ import type { Socket } from "node:net";
 import { remoteStore } from "holdfast/remote";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { RequestWriter } from "../../src/protocol/index.ts";
-import { claimRequest } from "../core/claim-request.ts";
 import { forkProgram } from "../programs.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { dataFrame, dial, frame, headersFrame, PREFACE, settingsFrame } from "./raw-http.ts";
 
 let child: ChildProcess;

@@ -3,7 +3,7 @@ import { ManualClock } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
 import { KeyFeed, type Watched } from "../../src/server/key-feed.ts";
 import { Turns } from "../../src/server/turns.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 
 const ROUND_MS = 500;
 

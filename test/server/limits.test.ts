@@ -15,9 +15,9 @@ import { remoteStore } from "holdfast/remote";
 import type { LockServer, ServerLimits } from "holdfast/server";
 import { ManualClock } from "holdfast/testing";
 import { afterEach, describe, expect, test } from "vitest";
-import { deferred } from "../../src/core/deferred.ts";
+import { deferred } from "../../src/platform/deferred.ts";
 import { RequestWriter, locks as wire } from "../../src/protocol/index.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 

@@ -9,7 +9,7 @@ import { hashToken, type LockServer, type ServerOptions } from "holdfast/server"
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { Seldom } from "../../src/server/seldom.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 

@@ -7,7 +7,7 @@ import { hashToken, type LockServer, type Verb } from "holdfast/server";
 import { ManualClock } from "holdfast/testing";
 import { afterEach, describe, expect, test } from "vitest";
 import { locks as wire } from "../../src/protocol/index.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
 
 const toEnd: (() => unknown)[] = [];

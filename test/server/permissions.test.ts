@@ -6,7 +6,7 @@ import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type Verb } from "holdfast/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { claims, locks as wire } from "../../src/protocol/index.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
 
 /** What each token permits below "own/". All of them permit everything below "shared/", and nothing elsewhere. */

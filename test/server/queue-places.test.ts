@@ -3,7 +3,7 @@ import { ManualClock } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
 import { QueuePlaces } from "../../src/server/queue-places.ts";
 import { Turns } from "../../src/server/turns.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 
 class World {
   readonly clock = new ManualClock();

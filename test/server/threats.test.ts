@@ -9,7 +9,7 @@ import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type ServerOptions, type Verb } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
 import { locks as wire } from "../../src/protocol/index.ts";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
 import { dial, http1, jsonCall, say } from "./raw-http.ts";
 

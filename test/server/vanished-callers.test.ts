@@ -5,7 +5,7 @@ import type { Socket } from "node:net";
 import { memoryStore, type Store } from "holdfast";
 import type { LockServer } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
 import { dial, http1, jsonCall, jsonStreamCall, say } from "./raw-http.ts";

@@ -10,8 +10,8 @@ import {
   type SwapReply,
 } from "holdfast/cas";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
-import { decodeRecord } from "../../src/core/record-format.ts";
-import { describe } from "../../src/core/record-view.ts";
+import { decodeRecord } from "../../src/record/format.ts";
+import { describe } from "../../src/record/view.ts";
 import { type Backend, MAX_WAITERS } from "./server.ts";
 import { Unflushed } from "./unflushed.ts";
 import type { Machine, World } from "./world.ts";

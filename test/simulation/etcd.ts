@@ -1,9 +1,9 @@
 /** The etcd store in the simulation: the real driver over a simulated etcd, with leases that claims hang on. */
 import type { ClaimStatus, KeyStatus } from "holdfast";
 import { casStore } from "holdfast/cas";
-import type { RecordClaim } from "../../src/core/record.ts";
-import { decodeRecord } from "../../src/core/record-format.ts";
-import { describe } from "../../src/core/record-view.ts";
+import { decodeRecord } from "../../src/record/format.ts";
+import type { RecordClaim } from "../../src/record/record.ts";
+import { describe } from "../../src/record/view.ts";
 import { EtcdDriver } from "../../src/stores/etcd/driver.ts";
 import { Keys } from "../../src/stores/etcd/keys.ts";
 import { type CasBackend, sharedOptions } from "./cas.ts";

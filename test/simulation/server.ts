@@ -14,6 +14,7 @@ import {
   StoreUnavailableError,
   type Unsubscribe,
 } from "holdfast";
+import { decodeRecord, encodeRecord } from "../../src/record/format.ts";
 import {
   acquire,
   emptyRecord,
@@ -23,9 +24,8 @@ import {
   release,
   renew,
   type Turn,
-} from "../../src/core/record.ts";
-import { decodeRecord, encodeRecord } from "../../src/core/record-format.ts";
-import { describe } from "../../src/core/record-view.ts";
+} from "../../src/record/record.ts";
+import { describe } from "../../src/record/view.ts";
 import type { Machine, World } from "./world.ts";
 
 /** A store inside the server machine, all of whose keys can be looked at. */

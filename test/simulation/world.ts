@@ -1,7 +1,7 @@
 /** Virtual time, the machines that live in it, and the network between them. */
 import type { Clock, Timer } from "holdfast";
 import { settled } from "holdfast/testing";
-import { type HeapOrder, heapInsert, heapRemove } from "../../src/core/heap.ts";
+import { type HeapOrder, heapInsert, heapRemove } from "../../src/record/heap.ts";
 import type { Random } from "./random.ts";
 
 export interface Event {

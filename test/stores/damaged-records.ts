@@ -1,7 +1,7 @@
 /** A record that this version cannot read, in any store that keeps records as texts. */
 import { createLocks, type Locks, type Store } from "holdfast";
 import { expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { failure } from "./failure.ts";
 
 export interface RecordTexts {

@@ -1,7 +1,7 @@
 /** Tables, routines and rights: what a store in an SQL database needs at first use, and how it tells what is missing. */
 import { createLocks, type Store } from "holdfast";
 import { expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../core/claim-request.ts";
+import { claimRequest } from "../record/claim-request.ts";
 import { failure } from "./failure.ts";
 
 export interface SqlDatabase {

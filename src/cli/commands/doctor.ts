@@ -1,6 +1,6 @@
 /** `holdfast doctor`: checks a store and says what to repair. */
 import type { Command } from "commander";
-import { checkPrefix } from "../../core/index.ts";
+import { checkPrefix } from "../../store/index.ts";
 import { type Check, ok } from "../doctor/check.ts";
 import { examine, failure } from "../doctor/examination.ts";
 import { exitCodes } from "../exit-codes.ts";

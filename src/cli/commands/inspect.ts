@@ -1,6 +1,6 @@
 /** `holdfast inspect`: who holds a key, and who waits for it. */
 import type { Command } from "commander";
-import { bounds, checkKey } from "../../core/index.ts";
+import { bounds, checkKey } from "../../store/index.ts";
 import { claimHeadings, claimRow, viewOfKey } from "../claim-view.ts";
 import { parseInteger } from "../number.ts";
 import type { Output } from "../output.ts";

@@ -1,6 +1,6 @@
 /** `holdfast ls`: which keys are held or waited for. */
 import type { Command } from "commander";
-import { bounds, checkPrefix, type KeyStatus } from "../../core/index.ts";
+import { bounds, checkPrefix, type KeyStatus } from "../../store/index.ts";
 import { type KeyView, keyHeadings, keyRow, viewOfKey } from "../claim-view.ts";
 import { parseInteger } from "../number.ts";
 import type { Output } from "../output.ts";

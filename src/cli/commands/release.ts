@@ -1,7 +1,7 @@
 /** `holdfast release`: ends somebody's claim by force. */
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
-import { type ClaimStatus, checkKey, type KeyStatus } from "../../core/index.ts";
+import { type ClaimStatus, checkKey, type KeyStatus } from "../../store/index.ts";
 import { modeText, viewOfClaim } from "../claim-view.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { CliError, usageError } from "../failure.ts";

@@ -1,17 +1,8 @@
 /** `holdfast run`: a command that runs while a lock is held. */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
-import {
-  type AcquireOptions,
-  bounds,
-  checkId,
-  checkInfo,
-  checkKey,
-  HoldfastError,
-  type Lease,
-  type Locks,
-  type PermitOptions,
-} from "../../core/index.ts";
+import type { AcquireOptions, Lease, Locks, PermitOptions } from "../../client/index.ts";
+import { bounds, checkId, checkInfo, checkKey, HoldfastError } from "../../store/index.ts";
 import { parseDuration, roughDuration, writeDuration } from "../duration.ts";
 import { checkExecutable, shellFor } from "../executable.ts";
 import { exitCodeOf, exitCodes } from "../exit-codes.ts";

@@ -1,9 +1,7 @@
 /** `holdfast serve`: a lock server over any store. */
 import { join } from "node:path";
 import { type Command, Option } from "commander";
-import { HoldfastError, type Store } from "../../core/index.ts";
-
-import { makeFolder } from "../../platform/index.js";
+import { makeFolder } from "../../platform/index.ts";
 import {
   type LockServer,
   type Log,
@@ -12,6 +10,7 @@ import {
   type ServerOptions,
   startServer,
 } from "../../server/index.ts";
+import { HoldfastError, type Store } from "../../store/index.ts";
 import { exitCodes } from "../exit-codes.ts";
 import { CliError, usageError } from "../failure.ts";
 import { maskedUrl } from "../masked-url.ts";

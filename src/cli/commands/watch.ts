@@ -1,7 +1,8 @@
 /** `holdfast watch`: changes of keys as they happen. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
-import { checkKey, checkPrefix, HoldfastError, type Locks } from "../../core/index.ts";
+import type { Locks } from "../../client/index.ts";
+import { checkKey, checkPrefix, HoldfastError } from "../../store/index.ts";
 import { type KeyView, keyHeadings, keyRow, modeText, viewOfKey } from "../claim-view.ts";
 import { parseDuration, writeDuration } from "../duration.ts";
 import { exitCodes } from "../exit-codes.ts";

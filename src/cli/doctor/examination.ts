@@ -1,6 +1,6 @@
 /** The checks of `holdfast doctor`. They use keys of their own, and remove them. */
 import { randomUUID } from "node:crypto";
-import { type ClaimRequest, HoldfastError, type Store } from "../../core/index.ts";
+import { type ClaimRequest, HoldfastError, type Store } from "../../store/index.ts";
 import { type Check, fail, ok, warn } from "./check.ts";
 
 export interface Patient {

@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { dirname, extname, resolve } from "node:path";
 import { parse } from "yaml";
-import { didYouMean, nearest } from "../../core/index.ts";
+import { didYouMean, nearest } from "../../store/index.ts";
 import { usageError } from "../failure.ts";
 import { flagOf, type Setting, settingNamed, settings, variableOf } from "./setting-table.ts";
 import { readValue, type Value } from "./setting-values.ts";

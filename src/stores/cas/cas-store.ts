@@ -1,8 +1,9 @@
+import { type Clock, systemClock } from "../../platform/index.ts";
+import { decodeRecord, describe, emptyRecord, type LockRecord } from "../../record/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
-  type Clock,
   checkFraction,
   checkInteger,
   checkKey,
@@ -13,21 +14,16 @@ import {
   closedStore,
   commonFailure,
   type Durability,
-  decodeRecord,
-  describe,
-  emptyRecord,
   type GrantListener,
   invalid,
   type KeyStatus,
-  type LockRecord,
   type LookPage,
   type LookQuery,
   type RenewAnswer,
   type RenewRef,
   type Store,
-  systemClock,
   type Unsubscribe,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
 import { Flights } from "./flights.ts";
 import { Keeping } from "./keeping.ts";

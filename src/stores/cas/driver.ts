@@ -5,7 +5,7 @@
  * How a driver fails: it rejects with `STORE_UNAVAILABLE` when the outcome is unknown or the database cannot be reached,
  * and with another code of {@link HoldfastError} where repeating would not help. Anything else is a `STORE_FAILURE`.
  */
-import type { Durability } from "../../core/index.ts";
+import type { Durability } from "../../store/index.ts";
 
 /**
  * Tells one content of a key from every other. Never used twice for a key, also not after its record was removed and

@@ -1,5 +1,5 @@
 /** What is told when a database gives no answer, or none that is of any use. */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 
 export function unanswered(store: string, withinMs: number): StoreUnavailableError {
   return new StoreUnavailableError(

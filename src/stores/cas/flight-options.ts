@@ -1,4 +1,5 @@
-import type { Clock, LockRecord } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import type { LockRecord } from "../../record/index.ts";
 import type { CasDriver } from "./driver.ts";
 import type { Answer, Asked, CombineOptions } from "./operation.ts";
 import type { TimeSource } from "./server-time.ts";

@@ -8,7 +8,10 @@
  * version, also where nothing is to be written, and whatever was computed from a wrong guess is computed again from the
  * record that the conflict brings along.
  */
-import { HoldfastError, type LockRecord, type Timer } from "../../core/index.ts";
+
+import type { Timer } from "../../platform/index.ts";
+import type { LockRecord } from "../../record/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 import type { ChangeResult, StoredRecord, SwapReply } from "./driver.ts";
 import { triedInVain, unanswered } from "./errors.ts";
 import type { FlightOptions } from "./flight-options.ts";

@@ -5,7 +5,8 @@
  * that process takes it out of the record. What is thought of others' keepers is a guess like the version of a record: the
  * swap compares it.
  */
-import { type Clock, findClaim, type LockRecord, type RecordClaim, setEnd } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { findClaim, type LockRecord, type RecordClaim, setEnd } from "../../record/index.ts";
 import type { AssumedKeepers, Keepers } from "./driver.ts";
 import type { Answer, Asked } from "./operation.ts";
 import { OwnClaims } from "./own-claims.ts";

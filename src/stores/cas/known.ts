@@ -1,5 +1,5 @@
 /** What this process last knew of a key, so that most changes need no look first. Never an answer by itself. */
-import { decodeRecord, emptyRecord, type LockRecord } from "../../core/index.ts";
+import { decodeRecord, emptyRecord, type LockRecord } from "../../record/index.ts";
 import type { StoredRecord, Version } from "./driver.ts";
 
 export class Known {

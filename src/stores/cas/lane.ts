@@ -23,7 +23,9 @@
  * Where nobody waits and nobody was met, nothing is granted but to this process, and there are no lulls. It leaves the key
  * alone for a moment after every two seconds without a gap.
  */
-import type { Clock, HoldfastError, LockRecord } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import type { LockRecord } from "../../record/index.ts";
+import type { HoldfastError } from "../../store/index.ts";
 import type { Known } from "./known.ts";
 import type { Operation } from "./operation.ts";
 

@@ -1,24 +1,27 @@
 /** What is asked of one key, and how all that waits for a key is applied to its record together. */
+
 import {
-  type AcquireAnswer,
   acquire,
-  type ClaimRef,
-  type ClaimRequest,
   decodeRecord,
   emptyRecord,
   encodeRecord,
   findClaim,
-  HoldfastError,
   isIdle,
   type LockRecord,
   type RecordClaim,
-  type RenewAnswer,
-  type RenewRef,
   release,
   renew,
   settle,
   type Turn,
-} from "../../core/index.ts";
+} from "../../record/index.ts";
+import {
+  type AcquireAnswer,
+  type ClaimRef,
+  type ClaimRequest,
+  HoldfastError,
+  type RenewAnswer,
+  type RenewRef,
+} from "../../store/index.ts";
 import type { Change, Version, Wake } from "./driver.ts";
 import type { Keeping } from "./keeping.ts";
 import { Known } from "./known.ts";
@@ -37,7 +40,7 @@ export type Answer = AcquireAnswer | RenewAnswer | boolean | undefined;
  * One call that waits for its answer.
  *
  * This and what a change takes are classes, because V8 allocates a plain literal among the old objects once most of its kind live
- * long: core/new-record.ts.
+ * long: record/new-record.ts.
  */
 export class Operation {
   readonly asked: Asked;

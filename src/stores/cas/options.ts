@@ -1,4 +1,5 @@
-import { type Clock, DEFAULT_CLOCK_DRIFT } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { DEFAULT_CLOCK_DRIFT } from "../../store/index.ts";
 
 /** Options of `casStore`, and of all stores over it. */
 export interface CasStoreOptions {

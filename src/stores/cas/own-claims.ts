@@ -3,16 +3,15 @@
  * the keepers live, so this process must: also those of clients that have crashed within it, and those of a swap whose
  * reply was lost.
  */
+import type { Clock, Timer } from "../../platform/index.ts";
 import {
-  type Clock,
   findClaim,
   type HeapOrder,
   heapInsert,
   heapRemove,
   heapUpdate,
   type LockRecord,
-  type Timer,
-} from "../../core/index.ts";
+} from "../../record/index.ts";
 
 export interface OwnClaim {
   endsAtMs: number;

@@ -2,7 +2,7 @@
  * The time where the database has none: this process's own. Nothing that it says means anything to others, so nothing in a
  * record is compared with it but what this process has put there itself.
  */
-import type { Clock } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
 import type { TimeBounds, TimeSource } from "./server-time.ts";
 
 export class OwnTime implements TimeSource {

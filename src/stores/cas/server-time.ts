@@ -10,7 +10,7 @@
  * another server's, or this machine was suspended.
  */
 
-import { HoldfastError } from "../../core/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 
 /** The server's time at a moment of this process, in whole milliseconds. */
 export interface TimeBounds {

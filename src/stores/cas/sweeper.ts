@@ -8,7 +8,7 @@
  * Processes that live for less than that would never get to it. So each asks once before, at a moment that is left to chance: of many that
  * live for a second, some do.
  */
-import type { Clock, Timer } from "../../core/index.ts";
+import type { Clock, Timer } from "../../platform/index.ts";
 
 /** Records in one sweep, so that none holds up others for long. */
 const SWEPT_AT_ONCE = 1_000;

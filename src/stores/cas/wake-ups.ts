@@ -6,7 +6,9 @@
  * database can push. Where it cannot, the keys that somebody here waits for are looked at again now and then, all in one
  * request: soon while things move, seldom while nothing does.
  */
-import type { Clock, GrantListener, GrantRef, LockRecord, Timer, Unsubscribe } from "../../core/index.ts";
+import type { Clock, Timer } from "../../platform/index.ts";
+import type { LockRecord } from "../../record/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../../store/index.ts";
 import type { CasDriver } from "./driver.ts";
 
 /**

@@ -1,5 +1,5 @@
 /** What the store needs of an `Etcd3` client of the etcd3 package, and of etcd's answers. */
-import { invalid } from "../../core/index.ts";
+import { invalid } from "../../store/index.ts";
 
 /** Settings of one call. */
 export interface EtcdCallOptions {

@@ -1,5 +1,6 @@
 /** Calls to etcd: each with a bound on its time, with errors that say what to do, and with what every answer tells besides. */
-import { type Clock, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import type {
   EtcdCallOptions,
   EtcdClient,

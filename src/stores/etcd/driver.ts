@@ -1,5 +1,6 @@
 /** etcd, as `casStore` sees it. */
-import { type Clock, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import type {
   CasDriver,
   Change,

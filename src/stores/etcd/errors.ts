@@ -1,5 +1,5 @@
 /** What the errors of etcd and of its client mean. Told apart by class and code, never by the text. */
-import { classesOf, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { classesOf, HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 
 const OUTAGE = "The cluster has no leader, or this member cannot reach it. Check the health of the members.";
 const SLOW =

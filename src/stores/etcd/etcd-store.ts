@@ -1,4 +1,5 @@
-import { checkInteger, checkOptionNames, invalid, type Store, systemClock } from "../../core/index.ts";
+import { systemClock } from "../../platform/index.ts";
+import { checkInteger, checkOptionNames, invalid, type Store } from "../../store/index.ts";
 import { type CasStoreOptions, casDefaults, casStore } from "../cas/index.ts";
 import { checkClient, type EtcdClient } from "./client.ts";
 import { EtcdDriver } from "./driver.ts";

@@ -12,7 +12,7 @@
  *   again before anything else is done: what was given up is then either made, or never will be.
  */
 import { randomBytes } from "node:crypto";
-import { type HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { type HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import type { EtcdKeepAlive } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { isOfClass } from "./errors.ts";

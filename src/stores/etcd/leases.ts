@@ -1,5 +1,7 @@
 /** The leases of this process, one for each class of lives, and what is known of those of others. */
-import { HoldfastError, type Timer } from "../../core/index.ts";
+
+import type { Timer } from "../../platform/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 import type { Keepers } from "../cas/index.ts";
 import type { Connection } from "./connection.ts";
 import { Lease } from "./lease.ts";

@@ -8,7 +8,9 @@
  * makes one anew with a lower fence than the one that was removed. docs/decisions/0013-etcd-leases.md has the race. The key is written
  * once for each sweep, however many it removes: whoever makes a record is refused for that, and decides again.
  */
-import { decodeRecord, type Timer } from "../../core/index.ts";
+
+import type { Timer } from "../../platform/index.ts";
+import { decodeRecord } from "../../record/index.ts";
 import type { EtcdKeyValue } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { after, endOf } from "./keys.ts";

@@ -2,7 +2,8 @@
  * One watch stream for all that this store wants to be told: leases that end, and wake-ups of its owners. All of it are hints.
  * The stream mends itself, begins with the present each time, and says so, since something may have happened in between.
  */
-import type { Timer, Unsubscribe } from "../../core/index.ts";
+import type { Timer } from "../../platform/index.ts";
+import type { Unsubscribe } from "../../store/index.ts";
 import type { EtcdKeyValue, EtcdStream, EtcdWatchRequest, EtcdWatchResponse } from "./client.ts";
 import type { Connection } from "./connection.ts";
 import { endOf } from "./keys.ts";

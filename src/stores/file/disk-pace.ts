@@ -1,5 +1,5 @@
 /** How quick a folder's disk is of late, and whether its answers are worth staying awake for. */
-import { StayAwake } from "../../core/index.ts";
+import { StayAwake } from "../../platform/index.ts";
 import type { Pace } from "./protocol.ts";
 
 /** How much the latest change counts in what the disk takes of late. */

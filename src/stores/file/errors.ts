@@ -1,6 +1,6 @@
 /** What the errors of the file system and of LMDB mean. Told apart by code, never by the rest of the text. */
 import { constants } from "node:os";
-import { type ErrorMeaning, type HoldfastError, meaning, storeError } from "../../core/index.ts";
+import { type ErrorMeaning, type HoldfastError, meaning, storeError } from "../../store/index.ts";
 import type { Failure } from "./protocol.ts";
 
 const { unavailable, failure, unauthorized } = meaning;

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { closedStore } from "../../core/index.ts";
+import { closedStore } from "../../store/index.ts";
 import {
   type CasDriver,
   type Change,

@@ -1,4 +1,4 @@
-import { checkOptionNames, invalid, type Store } from "../../core/index.ts";
+import { checkOptionNames, invalid, type Store } from "../../store/index.ts";
 import { casStore } from "../cas/index.ts";
 import { fileDriver } from "./file-driver.ts";
 

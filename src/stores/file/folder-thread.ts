@@ -2,7 +2,7 @@
 import { realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { Worker } from "node:worker_threads";
-import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import { DiskPace } from "./disk-pace.ts";
 import { mapFailure } from "./errors.ts";
 import { closeGates, newGate } from "./gate.js";

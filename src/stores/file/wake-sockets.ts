@@ -10,7 +10,7 @@ import { chmodSync, mkdtempSync, readdirSync, rmdirSync, statSync, unlinkSync } 
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { makeFolder } from "../../platform/index.js";
+import { makeFolder } from "../../platform/index.ts";
 
 /** What goes from one process to another. */
 export interface SentWake {

@@ -7,7 +7,7 @@ import {
   type RecordClaim,
   restoreRecord,
   soleClaim,
-} from "../../core/index.ts";
+} from "../../record/index.ts";
 
 /** What is known of one key, its place in the index, and its neighbours in the order of creation. */
 export class Entry {

@@ -1,4 +1,4 @@
-import type { RecordClaim } from "../../core/index.ts";
+import type { RecordClaim } from "../../record/index.ts";
 
 /**
  * The claims that a turn has granted. It keeps its room from turn to turn: an array that is emptied gives it back, and

@@ -1,38 +1,39 @@
+import { type Clock, systemClock } from "../../platform/index.ts";
+import {
+  acquire,
+  confirm,
+  describe,
+  emptyRecord,
+  isIdle,
+  type LockRecord,
+  release,
+  renew,
+  settle,
+  type Turn,
+} from "../../record/index.ts";
 import {
   type AcquireAnswer,
   type AgreedGrant,
-  acquire,
   bounds,
   type ClaimRef,
   type ClaimRequest,
-  type Clock,
   checkInteger,
   checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
   closedStore,
-  confirm,
-  describe,
-  emptyRecord,
   type GrantListener,
   type GrantRef,
   invalid,
-  isIdle,
   type KeyStatus,
-  type LockRecord,
   type LookPage,
   type LookQuery,
   type QuorumMember,
   type RenewAnswer,
   type RenewRef,
-  release,
-  renew,
-  settle,
-  systemClock,
-  type Turn,
   type Unsubscribe,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { Entries, type Entry, type Place } from "./entries.ts";
 import { GrantList } from "./grant-list.ts";
 

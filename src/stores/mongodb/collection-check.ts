@@ -1,5 +1,5 @@
 /** Whether locks can be kept in a collection that somebody has made. */
-import { HoldfastError } from "../../core/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 import type { Document, Records } from "./database.ts";
 import { mapError, serverCode } from "./errors.ts";
 import { collectionCommand, indexesCommand } from "./statements.ts";

@@ -1,5 +1,5 @@
 /** The database that the caller has, as far as the store uses it: commands, and a stream of changes. */
-import { classesOf, invalid } from "../../core/index.ts";
+import { classesOf, invalid } from "../../store/index.ts";
 import { noteSilence, unanswered } from "./silence.ts";
 
 export type Document = Readonly<Record<string, unknown>>;

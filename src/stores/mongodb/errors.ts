@@ -1,5 +1,5 @@
 /** What the errors of MongoDB and of its driver mean. Told apart by code, label and class, never by their text. */
-import { classesOf, type ErrorMeaning, HoldfastError, meaning, storeError } from "../../core/index.ts";
+import { classesOf, type ErrorMeaning, HoldfastError, meaning, storeError } from "../../store/index.ts";
 
 const { unavailable, unauthorized: denied, failure } = meaning;
 

@@ -1,5 +1,5 @@
 /** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
-import { type Durability, HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { type Durability, HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import { checkCollection } from "./collection-check.ts";
 import type { Document, Records } from "./database.ts";
 import { mapError, mapErrorOf, notPrimary, serverCode } from "./errors.ts";

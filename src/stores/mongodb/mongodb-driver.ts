@@ -1,6 +1,6 @@
 /** Swaps, reads and lists records: what `casStore` asks of MongoDB. */
 import { randomUUID } from "node:crypto";
-import { type Durability, HoldfastError } from "../../core/index.ts";
+import { type Durability, HoldfastError } from "../../store/index.ts";
 import type {
   CasDriver,
   Change,

@@ -1,4 +1,4 @@
-import { checkBoolean, checkChoice, checkOptionNames, type Store } from "../../core/index.ts";
+import { checkBoolean, checkChoice, checkOptionNames, type Store } from "../../store/index.ts";
 import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import { type MongodbCollection, type MongodbDatabase, recordsIn } from "./database.ts";
 import { MongodbDriver } from "./mongodb-driver.ts";

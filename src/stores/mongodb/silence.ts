@@ -1,5 +1,5 @@
 /** A server that does not answer, and a driver that takes long to notice. */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { MongodbClient } from "./database.ts";
 
 const warned = new WeakSet<MongodbClient>();

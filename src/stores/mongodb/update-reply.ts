@@ -1,5 +1,5 @@
 /** Reads what the server says of a batch of updates. */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { Document } from "./database.ts";
 import { mapError } from "./errors.ts";
 import type { Statement } from "./statements.ts";

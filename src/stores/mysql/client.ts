@@ -2,7 +2,9 @@
  * What the store needs of a client, as `mysql2/promise` offers it. It is not imported: the application brings its own, and
  * these types name the few methods that are called.
  */
-import { HoldfastError, invalid, StoreUnavailableError, systemClock } from "../../core/index.ts";
+
+import { systemClock } from "../../platform/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError } from "../../store/index.ts";
 import { Connections } from "./connections.ts";
 import { mapError, serverErrno } from "./errors.ts";
 

@@ -8,7 +8,9 @@
  * - After that, an older connection that has not answered since is not used again: it went the same way.
  * - A call that still waits in the queue of the pool serves the next request, so the queue does not grow during an outage.
  */
-import { StoreUnavailableError, systemClock } from "../../core/index.ts";
+
+import { systemClock } from "../../platform/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 
 export interface PoolConnection {
   release(): void;

@@ -1,6 +1,6 @@
 /** MySQL as `casStore` sees it: one statement for each request, and no state in a session. */
 import { randomBytes } from "node:crypto";
-import { type Durability, HoldfastError } from "../../core/index.ts";
+import { type Durability, HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import type { Cell, Row, Send } from "./client.ts";
 import { serverErrno } from "./errors.ts";

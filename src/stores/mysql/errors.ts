@@ -1,5 +1,5 @@
 /** What the errors of MySQL, MariaDB and mysql2 mean. Told apart by number and code, never by text. */
-import { type ErrorCode, HoldfastError, isMistake, StoreUnavailableError } from "../../core/index.ts";
+import { type ErrorCode, HoldfastError, isMistake, StoreUnavailableError } from "../../store/index.ts";
 
 const LOST = "The connection to the server was lost. The pool makes a new connection.";
 const READ_ONLY =

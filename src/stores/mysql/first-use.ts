@@ -1,5 +1,5 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
-import { type Durability, HoldfastError } from "../../core/index.ts";
+import { type Durability, HoldfastError } from "../../store/index.ts";
 import type { Row, Send } from "./client.ts";
 import { serverErrno, unavailable } from "./errors.ts";
 import { migrate } from "./migration.ts";

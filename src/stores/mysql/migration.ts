@@ -3,7 +3,7 @@
  *
  * docs/decisions/0010-mysql-one-call.md says why there are procedures at all, and which race each part of them closes.
  */
-import { checkOptionNames, HoldfastError } from "../../core/index.ts";
+import { checkOptionNames, HoldfastError } from "../../store/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";

@@ -5,7 +5,7 @@ import {
   checkOptionNames,
   type Durability,
   type Store,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import { checkClient, type MysqlClient, sender } from "./client.ts";
 import { mysqlDriver } from "./driver.ts";

@@ -1,5 +1,5 @@
 /** The names of what the store keeps in the database, quoted so that any name is only a name. */
-import { invalid } from "../../core/index.ts";
+import { invalid } from "../../store/index.ts";
 
 export const DEFAULT_TABLE = "holdfast_locks";
 

@@ -1,4 +1,4 @@
-import { HoldfastError } from "../../core/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 
 /**
  * MySQL: the oldest that passed the tests; older ones may work, and were not tried since a batch is no JSON any more. MariaDB: the oldest

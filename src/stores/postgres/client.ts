@@ -1,5 +1,6 @@
 /** What the store needs of a PostgreSQL client: `pg` as it is, and anything that can be made to look like this much of it. */
-import { type Clock, HoldfastError, invalid, StoreUnavailableError } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { HoldfastError, invalid, StoreUnavailableError } from "../../store/index.ts";
 import { Connections, type PostgresPool, type QueryPort } from "./connections.ts";
 import { sqlState } from "./errors.ts";
 import { inTransaction } from "./hello.ts";

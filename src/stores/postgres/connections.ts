@@ -9,7 +9,8 @@
  * - An attempt to connect ends when a request would be given up. By itself pg has no limit for it.
  * - A call that still waits in the queue of the pool serves the next request, so the queue does not grow during an outage.
  */
-import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
+import type { Clock, Timer } from "../../platform/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { PostgresListener, PostgresResult } from "./client.ts";
 import { inTransaction } from "./hello.ts";
 

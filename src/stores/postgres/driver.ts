@@ -1,5 +1,6 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
-import { type Clock, HoldfastError } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import { type Access, checkUsable, type OpenListener, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";

@@ -6,7 +6,7 @@ import {
   meaning,
   StoreUnavailableError,
   storeError,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { inTransaction, wrongEncoding, wrongIsolation } from "./hello.ts";
 import { WRONG_ENCODING, WRONG_ISOLATION } from "./routines.ts";
 

@@ -1,5 +1,5 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
-import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import type { Statement } from "./statements.ts";
 import { SWAP_PARAMETERS, type TableNames } from "./table.ts";
 

@@ -8,7 +8,8 @@
  * wait for a session that hears, and are served at their heartbeats meanwhile.
  */
 import { randomUUID } from "node:crypto";
-import { type Clock, StoreUnavailableError, type Timer } from "../../core/index.ts";
+import type { Clock, Timer } from "../../platform/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { OnWake } from "../cas/index.ts";
 import type { OpenListener, PostgresListener } from "./client.ts";
 import { mapError } from "./errors.ts";

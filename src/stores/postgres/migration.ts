@@ -1,5 +1,7 @@
 /** The table and the routines that the store needs, and how they come into the database. */
-import { checkOptionNames, systemClock } from "../../core/index.ts";
+
+import { systemClock } from "../../platform/index.ts";
+import { checkOptionNames } from "../../store/index.ts";
 import { accessTo, checkClient, type PostgresClient, type Send } from "./client.ts";
 import { mapError } from "./errors.ts";
 import { checkDatabase, type DatabaseFacts, databaseQuery } from "./hello.ts";

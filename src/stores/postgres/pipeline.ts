@@ -4,7 +4,9 @@
  * The server makes the two one after the other, and the next one is there when it has made the one before. Over two connections
  * it would work on both at once, and answer both late: docs/decisions/0022-what-a-change-costs-in-postgresql.md.
  */
-import { StoreUnavailableError, type Timer } from "../../core/index.ts";
+
+import type { Timer } from "../../platform/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { PostgresResult } from "./client.ts";
 import type { Connections, PooledConnection, QueryPort } from "./connections.ts";
 

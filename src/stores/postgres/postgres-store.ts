@@ -1,4 +1,5 @@
-import { checkBoolean, checkOptionNames, invalid, type Store, systemClock } from "../../core/index.ts";
+import { systemClock } from "../../platform/index.ts";
+import { checkBoolean, checkOptionNames, invalid, type Store } from "../../store/index.ts";
 import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
 import {
   type Access,

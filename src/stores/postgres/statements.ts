@@ -1,5 +1,5 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
-import { bounds, StoreUnavailableError } from "../../core/index.ts";
+import { bounds, StoreUnavailableError } from "../../store/index.ts";
 import { type Change, forgettableFromMs, type SwapBatch } from "../cas/index.ts";
 import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./hello.ts";
 import type { TableNames } from "./table.ts";

@@ -1,6 +1,6 @@
 /** The names of what the store keeps in the database, quoted so that any name is only a name. */
 import { createHash } from "node:crypto";
-import { invalid } from "../../core/index.ts";
+import { invalid } from "../../store/index.ts";
 
 export interface TableNames {
   /** As the user wrote it. */

@@ -1,5 +1,7 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
-import type { ClaimRef, GrantRef, StayAwake } from "../../core/index.ts";
+
+import type { StayAwake } from "../../platform/index.ts";
+import type { ClaimRef, GrantRef } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, unsureOfRelease } from "./errors.ts";
 import { nextCall, textReplyTo } from "./numbered-call.ts";

@@ -1,5 +1,5 @@
 /** Puts a fence that several servers agreed upon in place of the one that this server gave by itself. */
-import type { AgreedGrant, ClaimRef } from "../../core/index.ts";
+import type { AgreedGrant, ClaimRef } from "../../store/index.ts";
 import { locksOf } from "./batch.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";

@@ -2,7 +2,7 @@
  * What the store needs of a Redis client, and how ioredis and node-redis offer it. Neither is imported: the application
  * brings its own, and these types name the few methods that are called.
  */
-import { HoldfastError, invalid } from "../../core/index.ts";
+import { HoldfastError, invalid } from "../../store/index.ts";
 import {
   historyOf,
   IoClusterHistory,

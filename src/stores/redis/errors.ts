@@ -1,5 +1,5 @@
 /** What the errors of Redis and of its clients mean. Told apart by code and class, and by the rest of the text only where there is no code. */
-import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../../core/index.ts";
+import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../../store/index.ts";
 
 /** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 const unavailable: Readonly<Record<string, string>> = {

@@ -1,5 +1,5 @@
 /** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
-import { HoldfastError, invalid } from "../../core/index.ts";
+import { HoldfastError, invalid } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError, replyCode } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";

@@ -2,7 +2,7 @@
  * A client that loses count of the replies on a connection hands out those of other commands. It would make a holder of a
  * claim that was not granted. So each call has a number, and the script begins its reply with it.
  */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 
 let calls = 0;

@@ -1,3 +1,4 @@
+import { StayAwake } from "../../platform/index.ts";
 import {
   type AcquireAnswer,
   type AgreedGrant,
@@ -21,10 +22,9 @@ import {
   type RefusalReason,
   type RenewAnswer,
   type RenewRef,
-  StayAwake,
   UNLIMITED,
   type Unsubscribe,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import {
   ACQUIRE,
   Batch,

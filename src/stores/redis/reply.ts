@@ -1,5 +1,5 @@
 /** The lines that the script replies, from which each operation reads its own, in order. */
-import type { HeldAnswer, WaitingAnswer } from "../../core/index.ts";
+import type { HeldAnswer, WaitingAnswer } from "../../store/index.ts";
 
 const MINUS = 45;
 const ZERO = 48;

@@ -1,5 +1,5 @@
 /** Finds the keys of a partition that begin with a text, page by page. */
-import type { LookQuery } from "../../core/index.ts";
+import type { LookQuery } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import { nextCall, replyTo } from "./numbered-call.ts";

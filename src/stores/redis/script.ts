@@ -5,7 +5,7 @@ import { SWEEP } from "./script-sweep.ts";
 import { UNIFORM } from "./script-uniform.ts";
 
 /**
- * The record machine of `src/core/record.ts` in Lua, applied to a batch of operations inside Redis. A differential test
+ * The record machine of `src/record/record.ts` in Lua, applied to a batch of operations inside Redis. A differential test
  * plays the same random histories to both and compares every answer.
  *
  * KEYS[1]      the locks of the partition, a hash by key: "<partition>:locks". Its field without a name is the mark: the highest

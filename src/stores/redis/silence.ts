@@ -10,7 +10,7 @@
  *   that one waiting as well.
  * - The client does not wait for a blocking command, as far as it shows that.
  */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import { replyCode } from "./errors.ts";
 
 /** A connection of a client, which the client replaces when it is lost. */

@@ -1,5 +1,5 @@
 /** Listening to a channel, whatever the client, without an error that nobody handles. */
-import { StoreUnavailableError } from "../../core/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 import { type SilenceWatch, whileAnswering } from "./silence.ts";
 
 /**

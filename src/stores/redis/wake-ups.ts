@@ -1,5 +1,5 @@
 /** How a client learns that a waiting claim of its was granted: by the replies to itself, or by a channel of its own. */
-import type { GrantListener, GrantRef, Unsubscribe } from "../../core/index.ts";
+import type { GrantListener, GrantRef, Unsubscribe } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 import { mapError } from "./errors.ts";
 import type { Subscription } from "./subscription.ts";

@@ -1,5 +1,6 @@
 /** Asks several nodes at once, and waits no longer than it takes to know. */
-import { type Clock, StoreUnavailableError } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { StoreUnavailableError } from "../../store/index.ts";
 
 /** What a node answered, or why it did not. Undefined: it was not asked, or its answer was not waited for. */
 export type Vote<T> = { readonly answer: T } | { readonly error: unknown } | undefined;

@@ -3,7 +3,7 @@
  * through another instance is judged by what the nodes say.
  */
 import { randomUUID } from "node:crypto";
-import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../core/index.ts";
+import type { AgreedGrant, ClaimRef, ClaimRequest, HeldAnswer } from "../../store/index.ts";
 
 /** How often the time away doubles. */
 const MAX_DOUBLINGS = 4;

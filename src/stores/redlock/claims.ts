@@ -11,7 +11,7 @@ import {
   type RenewAnswer,
   StoreUnavailableError,
   type WaitingAnswer,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { answerOf, type Vote } from "./ballot.ts";
 import type { Agreement, Bid } from "./bids.ts";
 import type { Hearing } from "./hearing.ts";

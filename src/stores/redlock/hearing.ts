@@ -1,4 +1,4 @@
-import type { ClaimRef } from "../../core/index.ts";
+import type { ClaimRef } from "../../store/index.ts";
 import type { Vote } from "./ballot.ts";
 import type { Bid } from "./bids.ts";
 import type { NodeAnswers } from "./tally.ts";

@@ -6,7 +6,7 @@ import {
   type KeyStatus,
   type LookPage,
   type LookQuery,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { answerOf } from "./ballot.ts";
 import type { Nodes } from "./nodes.ts";
 import { nthLargest } from "./tally.ts";

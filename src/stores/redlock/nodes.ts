@@ -1,10 +1,5 @@
-import {
-  type ClaimRef,
-  type Clock,
-  HoldfastError,
-  type QuorumMember,
-  StoreUnavailableError,
-} from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { type ClaimRef, HoldfastError, type QuorumMember, StoreUnavailableError } from "../../store/index.ts";
 import { hold, type Vote } from "./ballot.ts";
 import { majorityOf } from "./tally.ts";
 

@@ -1,4 +1,5 @@
-import type { ClaimRef, GrantListener, Timer, Unsubscribe } from "../../core/index.ts";
+import type { Timer } from "../../platform/index.ts";
+import type { ClaimRef, GrantListener, Unsubscribe } from "../../store/index.ts";
 import type { Bids } from "./bids.ts";
 import type { Nodes } from "./nodes.ts";
 

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
+import { type Clock, systemClock } from "../../platform/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
-  type Clock,
   checkFraction,
   checkInteger,
   checkOptionNames,
@@ -24,10 +24,9 @@ import {
   type RenewRef,
   type Store,
   StoreUnavailableError,
-  systemClock,
   UNLIMITED,
   type Unsubscribe,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { answerOf, type Vote } from "./ballot.ts";
 import { type Bid, Bids } from "./bids.ts";
 import { Claims } from "./claims.ts";

@@ -1,4 +1,4 @@
-import { checkChoice, checkOptionNames, invalid, type QuorumMember, type Store } from "../../core/index.ts";
+import { checkChoice, checkOptionNames, invalid, type QuorumMember, type Store } from "../../store/index.ts";
 import { type Connection, connectionOver, type RedisClient, redisStore } from "../redis/index.ts";
 import { MAX_NODES, type QuorumOptions, quorumStore } from "./quorum-store.ts";
 import { Server, Servers } from "./servers.ts";

@@ -17,7 +17,7 @@ import {
   type RenewRef,
   StoreUnavailableError,
   type Unsubscribe,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import { type Connection, mapRedisError, nextCall, type RedisClient, replyTo } from "../redis/index.ts";
 
 /** ARGV[1]: the number of the call. Replies that number, and what the server tells of itself, or nothing where the user may not ask. */

@@ -1,5 +1,5 @@
 /** Counts what the nodes say of one claim. */
-import type { AcquireAnswer, AgreedGrant, HeldAnswer, RenewAnswer } from "../../core/index.ts";
+import type { AcquireAnswer, AgreedGrant, HeldAnswer, RenewAnswer } from "../../store/index.ts";
 
 /** By node. Undefined: it failed, was too late, or its answer is about a hold that has been given up since. */
 export type NodeAnswers = (AcquireAnswer | RenewAnswer | undefined)[];

@@ -4,8 +4,9 @@
  * Addresses are tried in turn. When none of them answers there is a pause, of 0.2 s at first and up to 10 s, different in
  * every client. Whatever is asked during a pause fails at once, as an outage; the client repeats it with the same claim.
  */
-import { type GrantListener, type HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+
 import type { session } from "../../protocol/index.ts";
+import { type GrantListener, type HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 import { Link, type LinkEvents } from "./link.ts";
 import type { RemoteSettings } from "./options.ts";
 import type { WaitingClaims } from "./waiting-claims.ts";

@@ -1,6 +1,6 @@
 /** What it means that a session could not be opened, or has ended. */
 import type { IncomingHttpHeaders } from "node:http2";
-import { HoldfastError, StoreUnavailableError } from "../../core/index.ts";
+import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 
 export function unavailable(url: string, cause: Error): HoldfastError {
   const root = rootOf(cause);

@@ -11,6 +11,15 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import {
+  type AnswerListener,
+  FrameSplitter,
+  Pacer,
+  readAnswers,
+  SESSION_PATH,
+  SESSION_VERSION,
+  type session,
+} from "../../protocol/index.ts";
+import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
@@ -21,16 +30,7 @@ import {
   type LookQuery,
   type RenewAnswer,
   type RenewRef,
-} from "../../core/index.ts";
-import {
-  type AnswerListener,
-  FrameSplitter,
-  Pacer,
-  readAnswers,
-  SESSION_PATH,
-  SESSION_VERSION,
-  type session,
-} from "../../protocol/index.ts";
+} from "../../store/index.ts";
 import { errorOfStatus, notAServer, unavailable } from "./link-errors.ts";
 import type { RemoteTls } from "./options.ts";
 import { Outbox } from "./outbox.ts";

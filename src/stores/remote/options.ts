@@ -1,4 +1,4 @@
-import { checkInteger, checkOptionNames, type Durability, durabilities, invalid } from "../../core/index.ts";
+import { checkInteger, checkOptionNames, type Durability, durabilities, invalid } from "../../store/index.ts";
 
 /** How to encrypt, and whom to trust. */
 export interface RemoteTls {

@@ -6,8 +6,8 @@
  * is asked meanwhile waits for the next answer, or for a millisecond.
  */
 import type { Writable } from "node:stream";
-import type { ClaimRef } from "../../core/index.ts";
 import { RequestWriter } from "../../protocol/index.ts";
+import type { ClaimRef } from "../../store/index.ts";
 import { partsOf } from "./parts.ts";
 
 /** How many messages are under way at the most before what is asked is held back, and for how long that is. */

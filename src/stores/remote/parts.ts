@@ -1,5 +1,5 @@
 /** How much of a message references to claims take, and how long lists of them are cut to fit. */
-import type { ClaimRef } from "../../core/index.ts";
+import type { ClaimRef } from "../../store/index.ts";
 
 /** At most how many bytes a reference takes in a message. */
 export function sizeOf({ key, id, token }: ClaimRef): number {

@@ -1,3 +1,4 @@
+import { readDurability, type session } from "../../protocol/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
@@ -16,8 +17,7 @@ import {
   type RenewRef,
   type Store,
   type Unsubscribe,
-} from "../../core/index.ts";
-import { readDurability, type session } from "../../protocol/index.ts";
+} from "../../store/index.ts";
 import { Connection } from "./connection.ts";
 import type { Link } from "./link.ts";
 import { type RemoteSettings, type RemoteStoreOptions, resolveRemoteOptions } from "./options.ts";

@@ -4,7 +4,7 @@
  * A grant that is pushed while no session is open is lost, and its waiter would learn of it at its next heartbeat, a third of a
  * ttl later. So whenever a session opens, all that wait are told to ask: as a push without a fence, which proves nothing.
  */
-import type { AcquireAnswer, ClaimRef, ClaimRequest, GrantRef, RenewAnswer } from "../../core/index.ts";
+import type { AcquireAnswer, ClaimRef, ClaimRequest, GrantRef, RenewAnswer } from "../../store/index.ts";
 
 /** Forgetting a claim costs no more than the time to its heartbeat, so not all of them need be remembered. */
 const MAX_CLAIMS = 100_000;

@@ -1,6 +1,6 @@
 /** Several locks at once, looking from the client's side, and closing a client. */
 import assert from "node:assert/strict";
-import { HoldfastError, LeaseLostError } from "../../core/index.ts";
+import { HoldfastError, LeaseLostError } from "../../store/index.ts";
 import { type DefineTest, expectCode, SHORT } from "./trial.ts";
 
 export function clientGroups(test: DefineTest): void {

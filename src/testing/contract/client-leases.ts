@@ -1,6 +1,7 @@
 /** Leases: kept alive, lost, extended, and told about it in time. */
 import assert from "node:assert/strict";
-import { type HoldfastWarning, type Lease, LeaseLostError, StoreUnavailableError } from "../../core/index.ts";
+import type { HoldfastWarning, Lease } from "../../client/index.ts";
+import { LeaseLostError, StoreUnavailableError } from "../../store/index.ts";
 import { faultyStore } from "../faulty-store.ts";
 import { type DefineTest, expectCode, LONG, PAST_SHORT, SHORT } from "./trial.ts";
 

@@ -1,6 +1,7 @@
 /** The locks that applications use: mutexes, reader-writer locks, semaphores. */
 import assert from "node:assert/strict";
-import { durabilities, HoldfastError, type Lease } from "../../core/index.ts";
+import type { Lease } from "../../client/index.ts";
+import { durabilities, HoldfastError } from "../../store/index.ts";
 import { type DefineTest, expectCode, expectGrowing } from "./trial.ts";
 
 export function clientLocks(test: DefineTest): void {

@@ -1,6 +1,8 @@
 /** Store and client together, with a network between them that loses, delays and repeats what they say. */
 import assert from "node:assert/strict";
-import { type Clock, HoldfastError, type Lease, type Locks } from "../../core/index.ts";
+import type { Lease, Locks } from "../../client/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import { HoldfastError } from "../../store/index.ts";
 import { type Fault, type FaultPlan, faultyStore } from "../faulty-store.ts";
 import { type DefineTest, expectGrowing, PAST_SHORT, SHORT, type Trial } from "./trial.ts";
 

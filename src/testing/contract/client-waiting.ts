@@ -1,6 +1,6 @@
 /** Waiting for a lock: order, timeouts, cancellation, repeated requests. */
 import assert from "node:assert/strict";
-import { AcquireTimeoutError } from "../../core/index.ts";
+import { AcquireTimeoutError } from "../../store/index.ts";
 import { faultyStore } from "../faulty-store.ts";
 import { type DefineTest, expectCode, LONG, SHORT } from "./trial.ts";
 

@@ -1,6 +1,6 @@
 /** What a closed store does, and what it says of itself while it is open. */
 import assert from "node:assert/strict";
-import { durabilities } from "../../core/index.ts";
+import { durabilities } from "../../store/index.ts";
 import { type DefineTest, expectCode } from "./trial.ts";
 
 export function closing(test: DefineTest): void {

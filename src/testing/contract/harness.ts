@@ -1,4 +1,5 @@
-import type { Clock, Store } from "../../core/index.ts";
+import type { Clock } from "../../platform/index.ts";
+import type { Store } from "../../store/index.ts";
 
 /** What the suite asks of the stores that a test opens. */
 export interface OpenOptions {

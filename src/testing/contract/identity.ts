@@ -1,6 +1,6 @@
 /** Rule 4: which claim a request, a heartbeat or a release is about. */
 import assert from "node:assert/strict";
-import { UNLIMITED } from "../../core/index.ts";
+import { UNLIMITED } from "../../store/index.ts";
 import { type DefineTest, PAST_SHORT, SHORT } from "./trial.ts";
 
 export function identity(test: DefineTest): void {

@@ -1,6 +1,6 @@
 /** What an administrator sees. */
 import assert from "node:assert/strict";
-import type { HoldfastError, KeyStatus, LookPage } from "../../core/index.ts";
+import type { HoldfastError, KeyStatus, LookPage } from "../../store/index.ts";
 import { type DefineTest, PAST_SHORT, SHORT, type Trial } from "./trial.ts";
 
 export function looking(test: DefineTest): void {

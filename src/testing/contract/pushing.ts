@@ -1,6 +1,6 @@
 /** Pushed grants: hints that must reach the right owner when nothing is broken. */
 import assert from "node:assert/strict";
-import type { ClaimRef, GrantRef, Store } from "../../core/index.ts";
+import type { ClaimRef, GrantRef, Store } from "../../store/index.ts";
 import type { DefineTest, Trial } from "./trial.ts";
 
 export function pushing(test: DefineTest): void {

@@ -1,24 +1,21 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { createLocks, type Locks, type LocksOptions } from "../../client/index.ts";
+import { type Clock, systemClock } from "../../platform/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
-  type Clock,
-  createLocks,
   type ErrorCode,
   type HeldAnswer,
   HoldfastError,
   type KeyStatus,
-  type Locks,
-  type LocksOptions,
   type RefusalReason,
   type RenewAnswer,
   type Store,
-  systemClock,
   UNLIMITED,
   type WaitingAnswer,
-} from "../../core/index.ts";
+} from "../../store/index.ts";
 import type { OpenOptions, StoreHarness, StoreWorld } from "./harness.ts";
 
 /** Defines one test. What it needs beyond the four verbs decides whether it is skipped. */

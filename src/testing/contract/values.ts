@@ -1,6 +1,6 @@
 /** What keys, ids and other values may be, and what becomes of bad ones. */
 import assert from "node:assert/strict";
-import { bounds, type ClaimRequest, type LookQuery, UNLIMITED } from "../../core/index.ts";
+import { bounds, type ClaimRequest, type LookQuery, UNLIMITED } from "../../store/index.ts";
 import { type DefineTest, expectCode, refOf } from "./trial.ts";
 
 /** Names that something on the way might take for the same, or for something of its own. */

@@ -6,7 +6,7 @@ import {
   rawOperationArbitrary,
   type Scene,
   sceneArbitrary,
-} from "../../core/record-histories.ts";
+} from "../../record/histories.ts";
 import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary } from "./journeys.ts";
 
 /** Some operations that a process asks for in one breath, on a key each; and when. */

@@ -9,15 +9,15 @@ import { type Clock, type Store, StoreUnavailableError } from "holdfast";
 import { type CasDriver, casStore, type SwapBatch } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
-import type { LockRecord } from "../../../src/core/record.ts";
-import { decodeRecord } from "../../../src/core/record-format.ts";
+import { decodeRecord } from "../../../src/record/format.ts";
+import type { LockRecord } from "../../../src/record/record.ts";
 import {
   type Operation,
   rawOperationArbitrary,
   resolveOperation,
   type Scene,
   sceneArbitrary,
-} from "../../core/record-histories.ts";
+} from "../../record/histories.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
 import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary, searchFor } from "./journeys.ts";
 import { KeptDatabase, keptDriver } from "./kept-driver.ts";

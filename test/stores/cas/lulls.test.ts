@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { MapDatabase, mapDriver } from "../../../examples/driver/map-driver.ts";
 import { knownFrom } from "../../../src/stores/cas/known.ts";
 import { Lane } from "../../../src/stores/cas/lane.ts";
-import { claimRequest } from "../../core/claim-request.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { createScene, wait } from "./scene.ts";
 
 const ROUND_TRIP_MS = 4;

@@ -4,7 +4,7 @@ import { type CasDriver, type CasStoreOptions, casStore, type SwapBatch } from "
 import { ManualClock } from "holdfast/testing";
 import { onTestFinished } from "vitest";
 import { MapDatabase, mapDriver } from "../../../examples/driver/map-driver.ts";
-import { claimRequest } from "../../core/claim-request.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
 
 export interface Process {

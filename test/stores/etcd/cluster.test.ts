@@ -6,9 +6,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Etcd3 } from "etcd3";
 import { type HoldfastError, LeaseLostError, type Store } from "holdfast";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdCluster, type EtcdMember, startEtcdCluster } from "../../engines/etcd.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { Workers } from "../workers.ts";
 import { connect, connectBriefly, locksAt, participant, participantWith } from "./participants.ts";
 

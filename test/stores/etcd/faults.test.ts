@@ -2,10 +2,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Clock, createLocks } from "holdfast";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
 import { cutReplyTo, type Piece } from "../../engines/proxy.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { cutSwaps, proxied, serverFaults } from "../fault-suite.ts";
 import { connect, locksAt, participant } from "./participants.ts";
 

@@ -7,9 +7,9 @@ import { checkClient } from "../../../src/stores/etcd/client.ts";
 import { Connection } from "../../../src/stores/etcd/connection.ts";
 import { Keys } from "../../../src/stores/etcd/keys.ts";
 import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
-import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { connect, late, locksAt, participant } from "./participants.ts";
 import { type OnCall, watchedClient } from "./watched-client.ts";
 

@@ -5,9 +5,9 @@ import { createLocks, type ErrorCode, type HoldfastError, type Locks } from "hol
 import { type EtcdClient, type EtcdStoreOptions, etcdStore } from "holdfast/etcd";
 import { remoteStore } from "holdfast/remote";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { startLockServer } from "../../server/lock-server.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { failure } from "../failure.ts";

@@ -2,8 +2,8 @@
 import type { ClaimRequest, Store } from "holdfast";
 import { type EtcdClient, etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { connect, late } from "./participants.ts";
 
 type Kv = EtcdClient["kv"];

@@ -2,8 +2,8 @@
 import type { ClaimRequest } from "holdfast";
 import { etcdStore } from "holdfast/etcd";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunEtcd, type EtcdMember, startEtcd } from "../../engines/etcd.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { connect, late } from "./participants.ts";
 import { watchedClient } from "./watched-client.ts";
 

@@ -2,8 +2,8 @@
 import { setImmediate } from "node:timers/promises";
 import type { Store } from "holdfast";
 import { etcdStore } from "holdfast/etcd";
-import type { LockRecord } from "../../../src/core/record.ts";
-import { decodeRecord } from "../../../src/core/record-format.ts";
+import { decodeRecord } from "../../../src/record/format.ts";
+import type { LockRecord } from "../../../src/record/record.ts";
 import { type Carry, etcdClient } from "../../simulation/etcd-client.ts";
 import { EtcdCluster } from "../../simulation/etcd-cluster.ts";
 import { Random } from "../../simulation/random.ts";

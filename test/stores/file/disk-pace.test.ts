@@ -1,6 +1,6 @@
 /** How quick the disk is of late, and when this process stays awake for its answers. */
 import { describe, expect, test } from "vitest";
-import { StayAwake } from "../../../src/core/index.ts";
+import { StayAwake } from "../../../src/platform/index.ts";
 import { DiskPace } from "../../../src/stores/file/disk-pace.ts";
 
 /** A pace, and whether the event loop is kept turning. */

@@ -8,7 +8,7 @@ import { createLocks, StoreUnavailableError, systemClock } from "holdfast";
 import { casStore } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { StayAwake } from "../../../src/core/index.ts";
+import { StayAwake } from "../../../src/platform/index.ts";
 import { fileDriver } from "../../../src/stores/file/file-driver.ts";
 import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
 import { newGate } from "../../../src/stores/file/gate.js";

@@ -7,9 +7,9 @@ import {
   isIdle,
   type LockRecord,
   release,
-} from "../../../src/core/index.ts";
+} from "../../../src/record/index.ts";
 import { Entries, type Entry } from "../../../src/stores/memory/entries.ts";
-import { claimRequest } from "../../core/claim-request.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 /** Somebody asks for one of a few keys with one of a few ids, or releases. */
 const step = fc.record({

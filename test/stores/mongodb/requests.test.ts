@@ -8,9 +8,9 @@ import { afterAll, beforeAll, describe, expect, type TestContext, test } from "v
 import { recordsIn } from "../../../src/stores/mongodb/database.ts";
 import { MongodbDriver } from "../../../src/stores/mongodb/mongodb-driver.ts";
 import { MARKER } from "../../../src/stores/mongodb/statements.ts";
-import { claimRequest } from "../../core/claim-request.ts";
 import { freePort, until } from "../../engines/engine.ts";
 import { canRunMongodb, type MongodbServer, startMongodb } from "../../engines/mongodb.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
 import { failure } from "../failure.ts";
 

@@ -3,8 +3,8 @@ import { type ClaimRequest, createLocks, type Store } from "holdfast";
 import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 const TTL_MS = 2_000;
 /** Longer than a crash takes, and short enough for a release to be forgotten. */

@@ -2,8 +2,8 @@
 import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { failure } from "../failure.ts";
 
 const request = claimRequest("id", { key: "key", ttlMs: 10_000, wait: false });

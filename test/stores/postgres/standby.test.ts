@@ -3,7 +3,6 @@ import { type ClaimRequest, createLocks, type HeldAnswer, type Store, systemCloc
 import { migratePostgres, postgresStore } from "holdfast/postgres";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { until } from "../../engines/engine.ts";
 import {
   canRunPostgres,
@@ -13,6 +12,7 @@ import {
   startPostgresStandby,
 } from "../../engines/postgres.ts";
 import { type NetworkProxy, startProxy } from "../../engines/proxy.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { failure } from "../failure.ts";
 import { anyTime, changeOf, newDriver } from "./new-driver.ts";
 

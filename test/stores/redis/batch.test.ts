@@ -2,8 +2,8 @@ import type { ClaimRef, RenewAnswer } from "holdfast";
 import { type IoRedisClient, redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 const first = claimRequest("first", { key: "first", ttlMs: 60_000 });
 

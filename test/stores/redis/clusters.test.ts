@@ -3,10 +3,10 @@ import type { ClaimRef, HoldfastError, Store } from "holdfast";
 import { type RedisStoreOptions, redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, type RedisServer, until } from "../../engines/redis.ts";
 import { clusterClients } from "../../engines/redis-clients.ts";
 import { type RedisCluster, startRedisCluster } from "../../engines/redis-topologies.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { failure } from "../failure.ts";
 
 const request = claimRequest("id", { key: "key", owner: "owner", ttlMs: 1_000, wait: false });

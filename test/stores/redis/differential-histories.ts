@@ -1,6 +1,6 @@
 /** Random histories of a whole partition: batches of operations on several keys, by two clients. */
 import fc from "fast-check";
-import type { LockRecord } from "../../../src/core/record.ts";
+import type { LockRecord } from "../../../src/record/record.ts";
 import {
   momentArbitrary,
   ODD_TEXT,
@@ -11,7 +11,7 @@ import {
   type Scene,
   say,
   sceneArbitrary,
-} from "../../core/record-histories.ts";
+} from "../../record/histories.ts";
 import { type KeyOperation, MachinePartition } from "./machine-partition.ts";
 
 /** Names that a script could trip over. */

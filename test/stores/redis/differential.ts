@@ -4,7 +4,7 @@
  */
 import { inspect, isDeepStrictEqual } from "node:util";
 import { Redis } from "ioredis";
-import type { Store } from "../../../src/core/store.ts";
+import type { Store } from "../../../src/store/store.ts";
 import { redisStore } from "../../../src/stores/redis/index.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 import { Channels } from "./channels.ts";

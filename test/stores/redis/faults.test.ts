@@ -8,7 +8,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks, systemClock } from "holdfast";
 import { connectionOver, type RedisClient, redisStore } from "holdfast/redis";
 import { describe, expect, type TestContext, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, majorVersion, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import {
@@ -24,6 +23,7 @@ import {
   startRedisSentinels,
 } from "../../engines/redis-topologies.ts";
 import { forkProgram } from "../../programs.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { wrongBy } from "../fault-suite.ts";
 import { type Participant, Workers } from "../workers.ts";
 import { Witness } from "./witness.ts";

@@ -7,9 +7,9 @@ import { createClient, createClientPool } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { checkVersion } from "../../../src/stores/redis/hello.ts";
-import { claimRequest } from "../../core/claim-request.ts";
 import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { failure } from "../failure.ts";
 
 const request = claimRequest("id", { key: "key", owner: "owner", ttlMs: 1_000, wait: false });

@@ -2,8 +2,8 @@ import type { LookPage } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, startRedis } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 test.skipIf(!canRunRedis())(
   "redis: a listing misses no key while the server makes its table of locks smaller",

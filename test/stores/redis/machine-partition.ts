@@ -9,9 +9,9 @@ import {
   renew,
   settle,
   type Turn,
-} from "../../../src/core/record.ts";
-import { describe } from "../../../src/core/record-view.ts";
-import type { Operation } from "../../core/record-histories.ts";
+} from "../../../src/record/record.ts";
+import { describe } from "../../../src/record/view.ts";
+import type { Operation } from "../../record/histories.ts";
 
 export interface KeyOperation {
   readonly key: string;

@@ -7,9 +7,9 @@ import type { HoldfastError } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { Cluster, Redis } from "ioredis";
 import { expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis } from "../../engines/redis.ts";
 import { startRedisCluster } from "../../engines/redis-topologies.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 const keyOf = (kind: string) => `holdfast:{0}:${kind}`;
 

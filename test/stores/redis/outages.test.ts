@@ -7,9 +7,9 @@ import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, majorVersion, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { type Connected, standaloneClients } from "../../engines/redis-clients.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 const host = "127.0.0.1";
 

@@ -3,7 +3,7 @@
  * spread, each with a time to live; and the number of partitions that all stores agree on.
  */
 import type { Redis } from "ioredis";
-import type { LockRecord } from "../../../src/core/record.ts";
+import type { LockRecord } from "../../../src/record/record.ts";
 
 export const LOCKS = "holdfast:{0}:locks";
 /** Written with the first use of a store. */

@@ -3,8 +3,8 @@ import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 let server: RedisServer;
 

@@ -11,10 +11,10 @@ import {
 import { redisStore } from "holdfast/redis";
 import { ManualClock } from "holdfast/testing";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { standaloneClients } from "../../engines/redis-clients.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 
 /** Commands that scripts and clients send. What a script calls is counted by itself, and is none of these. */
 const counted = ["eval", "evalsha", "script|load"];

@@ -5,11 +5,11 @@
  */
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ClaimRequest, type Store, UNLIMITED } from "../../../src/core/store.ts";
+import { type ClaimRequest, type Store, UNLIMITED } from "../../../src/store/store.ts";
 import { redisStore } from "../../../src/stores/redis/index.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
-import { claimRequest } from "../../core/claim-request.ts";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { START_US } from "./differential-histories.ts";
 import { TimedClient, timedScript } from "./timed-script.ts";
 

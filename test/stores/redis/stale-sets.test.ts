@@ -5,8 +5,8 @@
  */
 import type { ClaimRequest, HeldAnswer } from "holdfast";
 import { describe, expect, test } from "vitest";
-import type { QuorumMember } from "../../../src/core/index.ts";
-import { claimRequest } from "../../core/claim-request.ts";
+import type { QuorumMember } from "../../../src/store/index.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { START_US } from "./differential-histories.ts";
 import { timedStore } from "./timed-store.ts";
 

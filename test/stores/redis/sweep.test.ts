@@ -4,7 +4,7 @@ import { Redis } from "ioredis";
 import { expect, test } from "vitest";
 import { redisStore } from "../../../src/stores/redis/index.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
-import { claimRequest } from "../../core/claim-request.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { START_US } from "./differential-histories.ts";
 import { createUser } from "./rights.ts";
 import { TimedClient, timedScript } from "./timed-script.ts";

@@ -1,7 +1,7 @@
 /** For tests that own the server's clock: a store over a real server, empty at the beginning of each test. */
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach } from "vitest";
-import type { Store } from "../../../src/core/store.ts";
+import type { Store } from "../../../src/store/store.ts";
 import { redisStore } from "../../../src/stores/redis/index.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 import { type RedisServer, startRedis } from "../../engines/redis.ts";

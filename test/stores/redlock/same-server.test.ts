@@ -7,10 +7,10 @@ import { type RedlockOptions, redlockStore } from "holdfast/redlock";
 import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, freePort, type RedisServer, until } from "../../engines/redis.ts";
 import { type Credentials, standaloneClients } from "../../engines/redis-clients.ts";
 import { type RedisGroup, startRedisServers } from "../../engines/redis-topologies.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { failure } from "../failure.ts";
 import { createUser } from "../redis/rights.ts";
 

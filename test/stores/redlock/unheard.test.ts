@@ -4,8 +4,8 @@ import { quorumStore, redlockStore } from "holdfast/redlock";
 import { ManualClock } from "holdfast/testing";
 import { Redis } from "ioredis";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { canRunRedis, startRedis } from "../../engines/redis.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { storeOver } from "../store-over.ts";
 
 /** What servers say that are down: nothing, or of each claim by itself that it failed, as where a heartbeat goes out in halves. */

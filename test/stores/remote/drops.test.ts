@@ -6,8 +6,8 @@ import { createLocks, type Lease, memoryStore, type Store } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import type { LockServer } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
-import { claimRequest } from "../../core/claim-request.ts";
 import { cutReplyTo, cutRequest, type NetworkProxy, silence, startProxy } from "../../engines/proxy.ts";
+import { claimRequest } from "../../record/claim-request.ts";
 import { startLockServer } from "../../server/lock-server.ts";
 import { Random } from "../../simulation/random.ts";
 

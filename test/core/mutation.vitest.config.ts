@@ -1,9 +1,0 @@
-import { defineConfig } from "vitest/config";
-
-/** What `npm run mutation` runs once per mutant: the tests of the record alone, with few random histories. */
-export default defineConfig({
-  test: {
-    include: ["test/core/{heap,record,record.growth,record.model,record-format}.test.ts"],
-    env: { RECORD_MODEL_RUNS: "100", RECORD_MODEL_SEED: "1", RECORD_MODEL_SHRINK: "false" },
-  },
-});
