@@ -100,8 +100,10 @@ export class Clients {
     const guarded = this.#store;
     const { name, durability, counts } = guarded.store;
     let ownOwner = "";
+    // Any seat of this client may have asked with the same id before.
+    const isOwn = (owner: string) => this.#seatsOf(client).some((seat) => seat.names.has(owner));
     const seen = (answer: RenewAnswer): RenewAnswer =>
-      answer.state === "gone" && names.has(answer.takenOverBy ?? "")
+      answer.state === "gone" && isOwn(answer.takenOverBy ?? "")
         ? { ...answer, takenOverBy: ownOwner }
         : answer;
     return {

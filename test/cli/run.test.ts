@@ -163,7 +163,7 @@ describe("the command", () => {
 describe("not acquired", () => {
   test.concurrent("is 75, and names the holder and the time left", async () => {
     const lease = await locks.mutex("taken").acquire({ info: "the other one" });
-    const { code, stderr } = await runLocked("taken", "--wait", "100ms", "--", "echo", "ran");
+    const { code, stderr } = await runLocked("taken", "--wait", "1s", "--", "echo", "ran");
     expect(code).toBe(75);
     expect(stderr).toMatch(
       /^holdfast: ACQUIRE_TIMEOUT: "taken" is held by \S+ \("the other one"\) for up to \d+\.\ds more\.\n$/,

@@ -164,7 +164,7 @@ describe("what a store says about the machine that it runs on", () => {
     const server = await serve({ store });
     const answer = await say(server.port, jsonCall(method, request));
     expect(status(answer)).toBe(500);
-    expect(answer).toContain("The store failed. The server's log says how.");
+    expect(answer).toContain("The store failed. The server's log has the error.");
     expect(answer).not.toContain("/srv");
     expect([onError.mock.calls, onStderr.mock.calls]).toEqual([[], []]);
     vi.restoreAllMocks();
