@@ -4,7 +4,8 @@ export {
   type IoRedisClient,
   type NodeRedisClient,
   type RedisClient,
-} from "./connection.ts";
+} from "./client.ts";
 export { mapError as mapRedisError, replyCode } from "./errors.ts";
-export { nextCall, replyTo } from "./numbered-call.ts";
-export { type RedisStoreOptions, redisStore } from "./redis-store.ts";
+export type { RedisStoreOptions } from "./options.ts";
+export { redisStore } from "./redis-store.ts";
+export { nextCall, replyTo } from "./script-call.ts";
