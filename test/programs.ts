@@ -36,7 +36,8 @@ export function compiled(source: URL): string {
 
 /** Where the compiled form of a source or a test is. */
 export function compiledForm(path: string): string {
-  return join(folder, relative(root, path).replace(/\.ts$/, ".js"));
+  const form = path.startsWith(folder) ? path : join(folder, relative(root, path));
+  return form.replace(/\.ts$/, ".js");
 }
 
 /** Starts a program that talks to this process. It has none of the arguments that this one was given for itself. */

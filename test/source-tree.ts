@@ -3,7 +3,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-export const root = fileURLToPath(new URL("..", import.meta.url));
+/** Programs of the tests are compiled to `.tests/test`. */
+const isCompiled = import.meta.url.includes("/.tests/");
+export const root = fileURLToPath(new URL(isCompiled ? "../.." : "..", import.meta.url));
 
 /** Names that git ignores, wherever they are. `.git` it ignores by itself. */
 const ignored = new Set([

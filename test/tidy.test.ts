@@ -79,9 +79,6 @@ const mayImport: Readonly<Record<string, { folders: readonly string[]; packages:
   src: { folders: [...application, "src/stores/*"], packages: [] },
 };
 
-/** JavaScript that the thread of the file store loads as it is, past the index. */
-const loadedByThreads = ["src/platform/make-folder.js", "src/platform/process-lock.js"];
-
 const files = filesBelow("");
 /** Made from the .proto files, by a tool that has a style of its own. */
 const isGenerated = (path: string) => path.startsWith("src/protocol/gen/");
@@ -290,7 +287,7 @@ function isAllowed(path: string, specifier: string): boolean {
   const target = posix.join(dirname(path), specifier);
   if (folderOf(target) === folder) return true;
   const named = [folderOf(target), generic(folderOf(target))];
-  const isOffered = target === indexOf(folderOf(target)) || loadedByThreads.includes(target);
+  const isOffered = target === indexOf(folderOf(target));
   return isOffered && rules.folders.some((allowed) => named.includes(allowed));
 }
 

@@ -3,7 +3,7 @@ import type { CasDriver } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { driverContract, type StoreHarness, storeContract } from "holdfast/testing";
 import { describe, it } from "vitest";
-import { fileDriver } from "../../src/stores/file/file-driver.ts";
+import { fileDriver } from "../../src/stores/file/driver.ts";
 import { keptFolder } from "../stores/file/folders.ts";
 
 const { folder, start } = keptFolder();

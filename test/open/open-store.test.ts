@@ -88,13 +88,6 @@ const hasOpenssl = canRun("TLS (openssl makes the certificates)", () => execFile
 describe("openStore", () => {
   test("memory:", () => expectToLock("memory:", "memory"));
 
-  test("file:, with a path that is escaped", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "holdfast open "));
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-    await expectToLock(`file:${encodeURI(folder)}/locks`, "file");
-    await expectToLock(`file://${encodeURI(folder)}/locks`, "file");
-  });
-
   test.skipIf(!canRunRedis())("redis:", async () => {
     const { port } = await started(startRedis());
     await expectToLock(`redis://127.0.0.1:${port}`, "redis");

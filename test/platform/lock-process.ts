@@ -5,7 +5,7 @@
 import cluster from "node:cluster";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { takeLock } from "../../src/platform/process-lock.js";
+import { takeLock } from "../../src/platform/process-lock.ts";
 
 const [path = "", mode = "often"] = process.argv.slice(2);
 

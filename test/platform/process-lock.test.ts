@@ -3,9 +3,9 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { takeLock } from "../../src/platform/process-lock.js";
+import { takeLock } from "../../src/platform/process-lock.ts";
 import { until } from "../engines/engine.ts";
-import { forkProgram } from "../programs.ts";
+import { compiledForm, forkProgram } from "../programs.ts";
 import { testFolder } from "../stores/file/folders.ts";
 
 function newPath(): string {
@@ -145,7 +145,8 @@ describe("a lock between processes", () => {
   });
 
   test("does not keep its process alive", () => {
-    const source = `import(${JSON.stringify(new URL("../../src/platform/process-lock.js", import.meta.url).href)}).then(({ takeLock }) => takeLock(process.argv[1], 0))`;
+    const module = compiledForm(new URL("../../src/platform/process-lock.ts", import.meta.url).pathname);
+    const source = `import(${JSON.stringify(module)}).then(({ takeLock }) => takeLock(process.argv[1], 0))`;
     execFileSync(process.execPath, ["-e", source, newPath()], { timeout: 60_000 });
   });
 });

@@ -1,4 +1,4 @@
-/** What the errors of the file system and of LMDB mean. Told apart by code, never by the rest of the text. */
+/** Maps errors of the file system and of LMDB to errors of the store, by their codes. */
 import { constants } from "node:os";
 import { type ErrorMeaning, type HoldfastError, meaning, storeError } from "../../store/index.ts";
 import type { Failure } from "./protocol.ts";
@@ -7,9 +7,9 @@ const { unavailable, failure, unauthorized } = meaning;
 
 const rights = "This user may not use the folder. Give it the rights to read, write and create files there.";
 const damaged =
-  "A file of the folder is damaged. Stop all processes that use the folder; the next one then rebuilds live.mdb. If the error stays, locks.mdb is damaged: move the folder away and start with an empty one. Fences still grow, because they follow the time.";
+  "The file locks.mdb is damaged. Stop all processes that use the folder, move it away and start with an empty one. Fences still grow, because they follow the time.";
 
-/** By the name of an errno, the number of a code of LMDB, or a word of our own. */
+/** By the name of an errno, the number of an LMDB error, or a code of this store. */
 export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   ENOSPC: unavailable(
     "The disk is full. Nothing was changed. Free some space; the store then continues by itself.",
@@ -68,25 +68,12 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   ),
   "-30784": failure("The file locks.mdb has content of another program. Choose another folder."),
   FOREIGN: failure("The file locks.mdb has content of another program. Choose another folder."),
-  NEWER_FORMAT: failure(
-    "A newer version of Holdfast wrote the files. Update Holdfast, or choose another folder.",
+  OTHER_FORMAT: failure(
+    "The folder has another format. Use the version of Holdfast that wrote it, or choose another folder.",
   ),
-  OLDER_FORMAT: failure(
-    "A version of Holdfast from before the first release wrote the files. Stop all processes and remove the folder, or choose another one.",
+  STALE: unavailable(
+    "Other processes opened or removed the file at the same moment, several times in a row. Nothing was changed. Try again.",
   ),
-  STALE_BASE: unavailable(
-    "Other processes opened the files at the same moment, several times in a row. Nothing was changed. Try again.",
-  ),
-  HALF_DONE: unavailable(
-    "Another process opened the files at the same moment. The result of the request is unknown. Try again.",
-  ),
-  FLUSH_FAILED: unavailable(
-    "The disk did not confirm a write, so its result is unknown. Look at the system's log.",
-  ),
-  DAMAGED_LOG: failure(
-    "The log of the folder is damaged, because the disk lost writes. Stop all processes that use the folder; the next one continues with the records on the disk.",
-  ),
-  OWNER_TOO_LONG: failure("The name of an owner is too long. Use at most 1,899 bytes."),
   NETWORK_FOLDER: {
     code: "UNSUPPORTED",
     what: "The folder is on a network file system, where machines do not see each other's locks. Choose a folder on a local disk, or another store.",
@@ -100,7 +87,7 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   },
 };
 
-/** The names of the numbers that the system uses for its errors. Some numbers have two, and the table knows one of them. */
+/** The names of the system's error numbers. If a number has two names, the one in the table counts. */
 const errnoNames = new Map(
   Object.entries(constants.errno)
     .sort(([name]) => (name in meanings ? 1 : -1))
@@ -110,7 +97,7 @@ const errnoNames = new Map(
 export function mapFailure({ code, message }: Failure, folder: string): HoldfastError {
   const name = typeof code === "number" ? (errnoNames.get(code) ?? String(code)) : code;
   const { code: errorCode, what } = meanings[name] ?? failure("The cause has the details.");
-  // A lock server tells its clients the message, but not the cause.
+  // A lock server passes the message to its clients, but not the cause.
   const cause = new Error(`${folder}: ${message}`);
   return storeError(errorCode, `The file store cannot use its folder (${name}). ${what}`, { cause });
 }

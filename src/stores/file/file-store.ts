@@ -1,6 +1,6 @@
 import { checkOptionNames, invalid, type Store } from "../../store/index.ts";
 import { casStore } from "../cas/index.ts";
-import { fileDriver } from "./file-driver.ts";
+import { fileDriver } from "./driver.ts";
 
 /** Options of `fileStore`. */
 export interface FileStoreOptions {

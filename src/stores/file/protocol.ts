@@ -1,11 +1,10 @@
-/** What the store and the thread that owns the files say to each other. */
-import type { PackedChanges } from "./change-format.js";
+/** The messages between the client and the thread that owns the file of a folder. */
 
-/** What a thread is started with. */
+/** Passed to the thread when it starts. */
 export interface ThreadData {
   readonly folder: string;
-  /** Keeps the process from ending in the middle of a transaction: gate.js. */
-  readonly gate: SharedArrayBuffer;
+  /** Shared with exit-guard.ts. */
+  readonly guard: SharedArrayBuffer;
 }
 
 export interface ReadRequest {
@@ -13,17 +12,18 @@ export interface ReadRequest {
   readonly keys: readonly string[];
 }
 
-export interface SwapRequest extends PackedChanges {
+/** One change for each key. Plain lists, because they are quick to send to a thread. */
+export interface SwapRequest {
   readonly verb: "swap";
+  readonly keys: readonly string[];
+  /** 0: there must be no record. */
+  readonly expected: readonly number[];
+  /** Undefined: only compare the version. */
+  readonly texts: readonly (string | undefined)[];
+  readonly keepUntilMs: readonly number[];
+  readonly idle: readonly boolean[];
   readonly earliestMs: number;
   readonly latestMs: number;
-  /** Those who may have to be woken, each once. */
-  readonly owners: readonly string[];
-  /**
-   * It may be answered before it is on the disk, if the time that is there is at least this: from it, time goes on after a loss of
-   * power. Undefined: it may not.
-   */
-  readonly forgettableFromMs: number | undefined;
 }
 
 export interface ListRequest {
@@ -38,33 +38,7 @@ export interface SweepRequest {
   readonly limit: number;
 }
 
-/** An owner can be woken through this socket from now on. */
-export interface RegisterRequest {
-  readonly verb: "register";
-  readonly owner: string;
-  readonly socket: string;
-}
-
-/** Nobody can be woken through this socket any more: the owner named, or all. */
-export interface ForgetRequest {
-  readonly verb: "forget";
-  readonly socket: string;
-  readonly owner?: string;
-}
-
-/** Which sockets there are. */
-export interface SocketsRequest {
-  readonly verb: "sockets";
-}
-
-export type Request =
-  | ReadRequest
-  | SwapRequest
-  | ListRequest
-  | SweepRequest
-  | RegisterRequest
-  | ForgetRequest
-  | SocketsRequest;
+export type Request = ReadRequest | SwapRequest | ListRequest | SweepRequest;
 
 export interface Row {
   readonly version: number;
@@ -76,24 +50,20 @@ export interface ReadReply {
   readonly rows: readonly (Row | undefined)[];
 }
 
-/** What became of a change that was not made together with the others of its request. */
+/** The result of a change that was not written. */
 export type Outcome =
-  /** It was made by itself, and has this version. */
-  | number
   | "same"
   | "untimely"
-  /** The row that is there instead. */
+  /** A conflict: the row that the key has. */
   | { readonly current: Row | undefined }
   | { readonly failure: Failure };
 
 export interface SwapReply {
   readonly nowMs: number;
-  /** What all changes have that were made, but for the others. */
+  /** The new version of every key that was written. */
   readonly version: number;
-  /** By their places in the request. */
+  /** The changes that were not written, by their places in the request. */
   readonly others: readonly (readonly [place: number, outcome: Outcome])[];
-  /** The sockets of the owners that were named; undefined for one whom nobody knows. */
-  readonly sockets: readonly (string | undefined)[];
 }
 
 export interface ListReply {
@@ -103,35 +73,27 @@ export interface ListReply {
 
 export interface SweepReply {
   readonly removed: number;
-  /** Whether it stopped before all that is due was looked at. */
+  /** Whether the sweep stopped before it had looked at all records that are due. */
   readonly more: boolean;
 }
 
-export interface SocketsReply {
-  readonly sockets: readonly string[];
-}
-
-/** The reply to each kind of request. */
 export interface Replies {
   read: ReadReply;
   swap: SwapReply;
   list: ListReply;
   sweep: SweepReply;
-  register: undefined;
-  forget: undefined;
-  sockets: SocketsReply;
 }
 
 export type Reply = Replies[keyof Replies];
 
-/** Why a request failed, in the form in which it can cross to another thread. */
+/** An error in a form that can be sent between threads. */
 export interface Failure {
-  /** An errno by name, a code of LMDB by number, or a word of the thread's own. */
+  /** The name of an errno, the number of an LMDB error, or a code of this store. */
   readonly code: string | number;
   readonly message: string;
 }
 
-export interface Letter {
+export interface Message {
   readonly number: number;
   readonly request: Request;
 }
@@ -142,15 +104,12 @@ export interface Answer {
   readonly failure?: Failure;
 }
 
-/** How the thread fares with the folder. */
-export interface Pace {
-  /** How long the disk took for the latest change, in milliseconds. */
-  readonly diskMs: number;
-  /** Whether no other process seems to use the folder. */
-  readonly isAlone: boolean;
+export function failureOf(error: unknown): Failure {
+  const { code = "UNKNOWN", message = String(error) } = Object(error) as Partial<Failure>;
+  return { code, message };
 }
 
-/** Answers that go out together. */
-export interface Post extends Pace {
-  readonly answers: readonly Answer[];
+/** An error with a code of errors.ts. */
+export function codedError(code: string | number, message: string): Error {
+  return Object.assign(new Error(message), { code });
 }

@@ -13,10 +13,10 @@ import {
   readMonotonicMs,
   resumedTime,
   timeOf,
-} from "../../../src/stores/file/disk-clock.js";
+} from "../../../src/stores/file/clock.ts";
 import { testFolder } from "./folders.ts";
 import { skipped } from "./mounts.ts";
-import { readState, restartMachine } from "./raw-files.ts";
+import { changeState, readState } from "./raw-files.ts";
 
 const HOUR_MS = 3_600_000;
 const first = { boot: "a", monotonicMs: 1_000_000, wallMs: 1_700_000_000_000 };
@@ -95,7 +95,7 @@ describe("file: the clock of a folder", () => {
 describe("file: a machine that was restarted", () => {
   /** That run had gone on for longer than this one. */
   const restart = (folder: string, lastMs: number) =>
-    restartMachine(folder, { offsetMs: 0, lastMonotonicMs: Number.MAX_SAFE_INTEGER, lastMs });
+    changeState(folder, { boot: "another", offsetMs: 0, lastMonotonicMs: Number.MAX_SAFE_INTEGER, lastMs });
 
   test("keeps what is held until its time is up, and its fences grow", async () => {
     const folder = testFolder();

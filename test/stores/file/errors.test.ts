@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import { describe, expect, test } from "vitest";
 import { mapFailure, meanings } from "../../../src/stores/file/errors.ts";
-import { networkFileSystem } from "../../../src/stores/file/folder-checks.js";
+import { networkFileSystem } from "../../../src/stores/file/readiness.ts";
 
 const outages = [
   "ENOSPC",

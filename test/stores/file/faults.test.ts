@@ -144,14 +144,28 @@ describe.concurrent("file: wake-ups", { timeout: 30_000 }, () => {
     const exit = once(child, "exit");
     child.kill("SIGKILL");
     await exit;
+    // A socket, and the link of its owner.
     const left = readdirSync(join(folder, "wake"));
-    expect(left).toHaveLength(1);
+    expect(left).toHaveLength(2);
     const locks = createLocks(fileStore(folder));
     await locks.mutex("paused").acquire({ waitMs: 10_000 });
-    await until("it is removed", async () => !readdirSync(join(folder, "wake")).includes(left[0]!));
-    expect(readdirSync(join(folder, "wake"))).toHaveLength(1);
+    const names = () => readdirSync(join(folder, "wake"));
+    await until("they are removed", async () => !names().some((name) => left.includes(name)));
+    expect(names()).toHaveLength(2);
     await locks.close();
     expect(readdirSync(join(folder, "wake"))).toEqual([]);
+  });
+
+  test("a store that is closed right after a release still wakes the next holder", async (context) => {
+    const folder = testFolder(context);
+    const [leaving, staying] = [createLocks(fileStore(folder)), createLocks(fileStore(folder))];
+    const lease = await leaving.mutex("key", { ttlMs: 60_000 }).acquire();
+    const next = staying.mutex("key", { ttlMs: 60_000 }).acquire();
+    await until("the other waits", async () => (await staying.inspect("key")).waitingCount === 1);
+    await lease.release();
+    await leaving.close();
+    expect((await next).fence).toBeGreaterThan(lease.fence);
+    await staying.close();
   });
 
   test("a folder whose path is too long for a socket wakes all the same", async (context) => {

@@ -7,7 +7,6 @@ import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { forkProgram } from "../../programs.ts";
 import { canMount, mountedFolder } from "./mounts.ts";
-import { Told } from "./told.ts";
 
 /** What a caller is told, in the message itself. */
 const remedy = "The disk is full. Nothing was changed. Free some space; the store then continues by itself.";
@@ -68,39 +67,6 @@ describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk"
     expect(kept.held).toBe(true);
     expect(await kept.release()).toBe(true);
     await locks.close();
-  });
-
-  // (1) P has rows in front of the tables, and finds no room for another. (2) It has to put those into the tables which it had, and so has Q, which only
-  // reads: there has to be room for that.
-  test("keeps nobody from what was confirmed, also where it is not in the tables yet", async () => {
-    const disk = smallDisk(24);
-    const folder = join(disk, "data");
-    mkdirSync(folder);
-    const [first, second] = [await Told.start(folder), await Told.start(folder)];
-    const versions = new Map<string, number>();
-    const change = async (keys: readonly string[], text: string) => {
-      const wishes = keys.map((key) => ({ key, text, expected: versions.get(key) ?? 0 }));
-      const outcomes = await first.swap(wishes);
-      for (const [place, key] of keys.entries()) versions.set(key, outcomes[place] as number);
-    };
-    const keys = Array.from({ length: 4_000 }, (_, nth) => `key:${nth}`);
-    for (let from = 0; from < keys.length; from += 100) {
-      await change(keys.slice(from, from + 100), "x".repeat(300));
-    }
-    fill(disk);
-    let failure: unknown;
-    for (let time = 0; time < keys.length && failure === undefined; time++) {
-      const key = keys[(time * 1_009) % keys.length] as string;
-      // Now and then Q, which has to put into the tables what P had in front.
-      const reader = time % 400 === 399 ? second : first;
-      failure = await change([key], "y".repeat(400)).catch((error: unknown) => error);
-      expect((await reader.rows([key]))[0]?.version).toBe(versions.get(key));
-    }
-    expect(String(failure)).toContain("ENOSPC");
-    for (const process of [second, first]) {
-      const rows = await process.rows(keys);
-      expect(rows.map((row) => row?.version)).toEqual(keys.map((key) => versions.get(key)));
-    }
   });
 
   test("is told by a store that is opened then, and that works when there is room", async () => {

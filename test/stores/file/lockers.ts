@@ -1,7 +1,7 @@
 /** Processes that lock and write until they are killed: locker-process.ts. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { fileDriver } from "../../../src/stores/file/file-driver.ts";
+import { fileDriver } from "../../../src/stores/file/driver.ts";
 
 /** What they run. */
 export const lockerProgram = new URL("./locker-process.ts", import.meta.url);

@@ -43,7 +43,7 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
   let round = 0;
   for (; !isEnough() && faults.length === 0; round++) {
     const group = Array.from({ length: KEYS_OF_A_GROUP }, (_, nth) => `work:${round % GROUPS}:${nth}`);
-    // Mostly one, as only such a process keeps rows in front of the tables; and several that open the folder at the same time.
+    // Several open the folder at the same time.
     const processes = Math.random() < 0.6 ? 1 : 3;
     const work = Math.random() < 0.5 ? ["busy", ...group] : ["quiet", `work:${round % GROUPS}:0`];
     const live = async () => {

@@ -8,11 +8,10 @@ import { createLocks, StoreUnavailableError, systemClock } from "holdfast";
 import { casStore } from "holdfast/cas";
 import { fileStore } from "holdfast/file";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { StayAwake } from "../../../src/platform/index.ts";
-import { fileDriver } from "../../../src/stores/file/file-driver.ts";
-import { FolderThread } from "../../../src/stores/file/folder-thread.ts";
-import { newGate } from "../../../src/stores/file/gate.js";
-import { compiled } from "../../programs.ts";
+import { FolderClient } from "../../../src/stores/file/client.ts";
+import { fileDriver } from "../../../src/stores/file/driver.ts";
+import { newExitGuard } from "../../../src/stores/file/exit-guard.ts";
+import { compiled, compiledForm } from "../../programs.ts";
 import { distantDriver } from "../cas/distant-driver.ts";
 import { testFolder } from "./folders.ts";
 import { skipped } from "./mounts.ts";
@@ -32,29 +31,18 @@ function threadsInUse(): Set<Worker> {
 describe("file: the thread of a folder", () => {
   test("that dies while its last store leaves it answers what it was asked, all the same", async () => {
     const threads = threadsInUse();
-    const thread = FolderThread.of(testFolder());
-    await thread.ask({ verb: "read", keys: [] });
+    const client = FolderClient.of(testFolder());
+    await client.ask({ verb: "read", keys: [] });
     // It dies before it reads what it is asked, and so not in the middle of a transaction: `lmdb` would wait for that one for ever.
     vi.mocked(Worker.prototype.postMessage).mockImplementation(() => {});
-    const asked = thread.ask({ verb: "read", keys: [] }).then(
+    const asked = client.ask({ verb: "read", keys: [] }).then(
       () => "answered",
       ({ code }) => code,
     );
-    const left = thread.leave();
+    const left = client.leave();
     await [...threads][0]?.terminate();
     await left;
     expect(await asked).toBe("STORE_UNAVAILABLE");
-  });
-
-  test("is waited for awake when no other process uses the folder, until each answer has come", async () => {
-    const sent = vi.spyOn(StayAwake.prototype, "sent");
-    const answered = vi.spyOn(StayAwake.prototype, "answered");
-    onTestFinished(() => void [sent, answered].map((spy) => spy.mockRestore()));
-    const thread = FolderThread.of(testFolder());
-    for (let request = 0; request < 30; request++) await thread.ask({ verb: "read", keys: [] });
-    await thread.leave();
-    expect(sent.mock.calls.length).toBeGreaterThan(10);
-    expect(answered.mock.calls).toEqual(sent.mock.results.map(({ value }) => [value]));
   });
 
   test("is shared by all stores of a process, and ends with the last", async () => {
@@ -95,16 +83,16 @@ describe("file: the thread of a folder", () => {
     const locks = createLocks(fileStore(folder));
     await locks.mutex("key").run(() => {});
     // As another copy of Holdfast would start it, or a thread of the application.
-    const program = new URL("../../../src/stores/file/disk-thread.js", import.meta.url);
-    const other = new Worker(program, { workerData: { folder, gate: newGate() } });
+    const program = compiledForm(new URL("../../../src/stores/file/thread.ts", import.meta.url).pathname);
+    const other = new Worker(program, { workerData: { folder, guard: newExitGuard() } });
     const asked = { number: 1, request: { verb: "read", keys: [] } };
     other.postMessage(asked);
     const [refused] = await once(other, "message");
-    expect(refused).toMatchObject({ answers: [{ failure: { code: "OPEN_TWICE" } }] });
+    expect(refused).toMatchObject([{ failure: { code: "OPEN_TWICE" } }]);
     await locks.close();
     other.postMessage(asked);
     const [served] = await once(other, "message");
-    expect(served).toMatchObject({ answers: [{ reply: { rows: [] } }] });
+    expect(served).toMatchObject([{ reply: { rows: [] } }]);
     other.postMessage("close");
     await once(other, "exit");
   });

@@ -3,12 +3,9 @@ import { dirname } from "node:path";
 
 /**
  * Makes a folder and the missing ones above it. `mkdirSync` with `recursive` never returns where an existing folder refuses
- * new ones with ENOENT, as /proc does.
- *
- * @param {string} path
- * @returns {string | undefined} The uppermost folder that was made.
+ * new ones with ENOENT, as /proc does. Returns the uppermost folder that was made.
  */
-export function makeFolder(path) {
+export function makeFolder(path: string): string | undefined {
   if (isFolder(path)) return undefined;
   const above = dirname(path);
   const made = existsSync(above) ? undefined : makeFolder(above);
@@ -21,7 +18,6 @@ export function makeFolder(path) {
   return made ?? path;
 }
 
-/** @param {string} path */
-function isFolder(path) {
+function isFolder(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }

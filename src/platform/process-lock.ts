@@ -1,16 +1,16 @@
 /**
- * A lock between all processes of a machine. It belongs to a path, needs the rights to the folder that the path is in, and comes free
- * when its process dies, however that ends.
+ * A lock between all processes of a machine, for a path. It needs the rights to the folder of the path, and is free when its process has ended,
+ * also after a kill.
  *
- * Node offers no lock of a file. So the lock is a folder that holds one Unix socket of its holder:
+ * Node has no lock for files. So the lock is a folder that contains one Unix socket of its holder:
  *
- * - A candidate makes a folder of its own, listens at a socket in it, and renames the folder to the path of the lock. The system
- *   renames a folder over a missing or an empty one only. So of two candidates one succeeds, and the socket was there first.
- * - A socket that refuses connections has no process, and never has one again, because its name is used once. Anybody may
- *   remove that name, which empties the folder. A removal that comes late finds nothing: the next holder's socket has another name.
- * - A holder that is busy or stopped still accepts connections, so its lock is not taken from it.
+ * - A candidate makes its own folder, listens at a socket in it, and renames the folder to the path. The system renames a folder over a missing
+ *   or an empty folder only. So one of two candidates succeeds, and its socket is already there.
+ * - A socket that refuses connections belongs to a process that has ended, because its name is used once. Any process may remove it, which
+ *   empties the folder. A late removal finds nothing, because the socket of the next holder has another name.
+ * - A holder that is busy or stopped still accepts connections, so it keeps its lock.
  *
- * On Windows, and for long paths on systems without /proc, there is no such lock, and every caller gets it.
+ * On Windows, and for long paths on systems without /proc, every caller gets the lock.
  */
 import { randomUUID } from "node:crypto";
 import {
@@ -24,17 +24,18 @@ import {
   statSync,
   unlinkSync,
 } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
 import { basename, dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** @typedef {NodeJS.ErrnoException} SystemError */
+type SystemError = NodeJS.ErrnoException;
+type HolderState = "dead" | "gone" | "held";
 
 /** The longest address of a Unix socket that all systems take, without the zero at its end. */
 const MAX_ADDRESS_BYTES = 103;
-/** By this path Linux names a folder that the process has open. */
+/** Linux names the open folders of a process here. */
 const OPEN_FOLDERS = "/proc/self/fd";
-/** Further processes that wait for the lock look every few milliseconds. */
+/** More waiting processes than this look again every few milliseconds. */
 const MAX_CONNECTIONS = 100;
 /** Between two attempts, in milliseconds. */
 const PAUSE_MS = 5;
@@ -42,13 +43,10 @@ const PAUSE_MS = 5;
 const ORPHAN_MS = 60_000;
 
 /**
- * Takes the lock, and waits for it at most that long.
- *
- * @param {string} path Where the folder of the lock is made.
- * @param {number} withinMs 0 does not wait.
- * @returns {Promise<(() => void) | undefined>} Gives it back; undefined if another holder has kept it.
+ * Takes the lock, and waits for it at most `withinMs`. Resolves to the function that releases it, or to undefined if another process
+ * has kept it.
  */
-export async function takeLock(path, withinMs) {
+export async function takeLock(path: string, withinMs: number): Promise<(() => void) | undefined> {
   const id = randomUUID().slice(0, 18);
   const own = `${path}.${id}`;
   if (process.platform === "win32" || !hasAddress(join(own, id))) return () => {};
@@ -64,7 +62,7 @@ export async function takeLock(path, withinMs) {
         return undefined;
       }
     }
-    // Another process may have removed the socket as an orphan's before the folder was renamed. Then the lock is not held.
+    // Another process may have taken the folder for an orphan, and removed the socket before the rename.
     if (!existsSync(join(path, id))) throw coded("EAGAIN", "the socket is gone");
   } catch (error) {
     drop(own, id, close);
@@ -74,25 +72,20 @@ export async function takeLock(path, withinMs) {
   return () => drop(path, id, close);
 }
 
-/**
- * @param {string} folder
- * @param {string} name
- * @returns {Promise<() => void>} Ends it, and the connections of those that wait.
- */
-function listen(folder, name) {
+/** Listens at a socket. Resolves to the function that ends it, and the connections of waiting processes. */
+function listen(folder: string, name: string): Promise<() => void> {
   return withAddress(folder, name, async (address) => {
-    /** @type {Set<import("node:net").Socket>} */
-    const waiting = new Set();
+    const waiting = new Set<Socket>();
     const server = createServer((socket) => {
       // The others wait for its end.
       waiting.add(socket.unref());
       socket.on("error", () => {}).on("close", () => waiting.delete(socket));
     });
     server.maxConnections = MAX_CONNECTIONS;
-    await new Promise((resolve, reject) => {
-      server.once("error", (/** @type {SystemError} */ error) => reject(bindError(error)));
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", (error: SystemError) => reject(bindError(error)));
       // The primary process of a cluster would listen in place of its worker, and outlive it.
-      server.listen({ path: address, exclusive: true }, () => resolve(undefined));
+      server.listen({ path: address, exclusive: true }, () => resolve());
     });
     server.on("error", () => {}).unref();
     return () => {
@@ -102,40 +95,25 @@ function listen(folder, name) {
   });
 }
 
-/**
- * The folder could be made, so the rights are there.
- *
- * @param {SystemError} error
- */
-function bindError(error) {
+/** The folder could be made, so the rights are there. */
+function bindError(error: SystemError): Error {
   return error.code === "EPERM" ? coded("ENOTSUP", "the file system has no sockets") : error;
 }
 
-/**
- * Whether the folder has become that of the lock.
- *
- * @param {string} own
- * @param {string} path
- */
-function isRenamed(own, path) {
+/** Whether the folder has become that of the lock. */
+function isRenamed(own: string, path: string): boolean {
   try {
     renameSync(own, path);
     return true;
   } catch (error) {
-    const { code } = /** @type {SystemError} */ (error);
+    const { code } = error as SystemError;
     if (code === "ENOTEMPTY" || code === "EEXIST") return false;
     throw error;
   }
 }
 
-/**
- * Removes the socket of a holder that is dead, and waits for one that is not.
- *
- * @param {string} path
- * @param {number} withinMs
- * @returns {Promise<boolean>} Whether to try again at once.
- */
-async function comesFree(path, withinMs) {
+/** Removes the socket of a holder that is dead, and waits for one that is not. */
+async function comesFree(path: string, withinMs: number): Promise<boolean> {
   let isFree = true;
   for (const name of namesIn(path)) {
     const state = await withAddress(path, name, (address) => stateOf(address, withinMs));
@@ -146,17 +124,11 @@ async function comesFree(path, withinMs) {
   return isFree;
 }
 
-/**
- * @param {string} address
- * @param {number} withinMs How long to wait for the end of a holder.
- * @returns {Promise<"dead" | "gone" | "held">}
- */
-function stateOf(address, withinMs) {
+function stateOf(address: string, withinMs: number): Promise<HolderState> {
   return new Promise((resolve, reject) => {
     const socket = connect(address);
-    /** @type {NodeJS.Timeout | undefined} */
-    let timer;
-    const settle = (/** @type {"dead" | "gone" | "held"} */ state) => {
+    let timer: NodeJS.Timeout | undefined;
+    const settle = (state: HolderState) => {
       clearTimeout(timer);
       socket.destroy();
       resolve(state);
@@ -165,7 +137,7 @@ function stateOf(address, withinMs) {
       if (withinMs <= 0) settle("held");
       else timer = setTimeout(() => settle("held"), withinMs);
     });
-    socket.once("error", (/** @type {SystemError} */ error) => {
+    socket.once("error", (error: SystemError) => {
       // Without the right to connect, nothing is known about the holder.
       if (error.code === "EACCES") reject(error);
       if (error.code === "ECONNREFUSED") settle("dead");
@@ -177,26 +149,20 @@ function stateOf(address, withinMs) {
   });
 }
 
-/** @param {string} path */
-function hasAddress(path) {
+function hasAddress(path: string): boolean {
   return isShort(path) || existsSync(OPEN_FOLDERS);
 }
 
-/** @param {string} path */
-function isShort(path) {
+function isShort(path: string): boolean {
   return Buffer.byteLength(path) <= MAX_ADDRESS_BYTES;
 }
 
-/**
- * Calls the work with an address of a socket. For a path that is too long, the address goes through its folder, which is open meanwhile.
- *
- * @template T
- * @param {string} folder
- * @param {string} name
- * @param {(address: string) => Promise<T>} work
- * @returns {Promise<T>}
- */
-async function withAddress(folder, name, work) {
+/** Calls the work with an address of a socket. For a path that is too long, the address goes through its folder, which is open meanwhile. */
+async function withAddress<T>(
+  folder: string,
+  name: string,
+  work: (address: string) => Promise<T>,
+): Promise<T> {
   const path = join(folder, name);
   if (isShort(path)) return work(path);
   const descriptor = openSync(folder, "r");
@@ -207,24 +173,14 @@ async function withAddress(folder, name, work) {
   }
 }
 
-/**
- * Gives a folder up. A name that cannot be removed is dead once the socket is closed.
- *
- * @param {string} folder
- * @param {string} name
- * @param {() => void} close
- */
-function drop(folder, name, close) {
+/** Gives a folder up. A name that cannot be removed is dead once the socket is closed. */
+function drop(folder: string, name: string, close: () => void): void {
   removeFolder(folder, [name]);
   close();
 }
 
-/**
- * Removes what processes left that were killed before they had the lock.
- *
- * @param {string} path
- */
-function removeOrphans(path) {
+/** Removes what processes left that were killed before they had the lock. */
+function removeOrphans(path: string): void {
   const prefix = `${basename(path)}.`;
   try {
     for (const name of readdirSync(dirname(path))) {
@@ -237,11 +193,7 @@ function removeOrphans(path) {
   }
 }
 
-/**
- * @param {string} folder
- * @param {readonly string[]} names The names in it.
- */
-function removeFolder(folder, names) {
+function removeFolder(folder: string, names: readonly string[]): void {
   try {
     for (const name of names) unlinkIfThere(join(folder, name));
     rmdirSync(folder);
@@ -250,30 +202,24 @@ function removeFolder(folder, names) {
   }
 }
 
-/** @param {string} path */
-function unlinkIfThere(path) {
+function unlinkIfThere(path: string): void {
   try {
     unlinkSync(path);
   } catch (error) {
-    if (/** @type {SystemError} */ (error).code !== "ENOENT") throw error;
+    if ((error as SystemError).code !== "ENOENT") throw error;
   }
 }
 
-/**
- * @param {string} folder
- * @returns {readonly string[]}
- */
-function namesIn(folder) {
+function namesIn(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
   } catch (error) {
-    if (/** @type {SystemError} */ (error).code === "ENOENT") return [];
+    if ((error as SystemError).code === "ENOENT") return [];
     throw error;
   }
 }
 
-/** @param {string} path */
-function ageMs(path) {
+function ageMs(path: string): number {
   try {
     return Date.now() - statSync(path).mtimeMs;
   } catch {
@@ -281,10 +227,6 @@ function ageMs(path) {
   }
 }
 
-/**
- * @param {string} code
- * @param {string} message
- */
-function coded(code, message) {
+function coded(code: string, message: string): Error {
   return Object.assign(new Error(message), { code });
 }
