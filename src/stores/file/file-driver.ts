@@ -1,14 +1,6 @@
 import { resolve } from "node:path";
 import { closedStore } from "../../store/index.ts";
-import {
-  type CasDriver,
-  type Change,
-  type ChangeResult,
-  forgettableFromMs,
-  type OnWake,
-  type StoredRecord,
-  type SwapBatch,
-} from "../cas/index.ts";
+import type { CasDriver, Change, ChangeResult, OnWake, StoredRecord, SwapBatch } from "../cas/index.ts";
 import { packChanges } from "./change-format.js";
 import { mapFailure } from "./errors.ts";
 import { FolderThread } from "./folder-thread.ts";
@@ -143,8 +135,7 @@ function requestOf(batch: SwapBatch): SwapRequest {
   const { changes, earliestMs, latestMs } = batch;
   const { count, bytes } = packChanges(changes);
   const owners = ownersOf(changes);
-  const forgettable = { forgettableFromMs: forgettableFromMs(batch) };
-  return { verb: "swap", earliestMs, latestMs, count, bytes, owners, ...forgettable };
+  return { verb: "swap", earliestMs, latestMs, count, bytes, owners, forgettableFromMs: undefined };
 }
 
 /** Those whose claims are granted, each once. */

@@ -13,8 +13,6 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
-import { createLocks } from "holdfast";
-import { fileStore } from "holdfast/file";
 import * as lmdb from "lmdb";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Base } from "../../../src/stores/file/base.js";
@@ -481,38 +479,6 @@ describe("file: what may be lost", () => {
     thread.postMessage("close");
     await once(thread, "exit");
     expect(count()).toBe(before + 1);
-  });
-
-  test("is a release that lets nobody in, of a lease that ends within a minute", async () => {
-    const asked: boolean[] = [];
-    const post = Worker.prototype.postMessage;
-    const spy = vi.spyOn(Worker.prototype, "postMessage").mockImplementation(function (
-      this: Worker,
-      message,
-    ) {
-      const { verb, forgettableFromMs } = message.request ?? {};
-      if (verb === "swap") asked.push(forgettableFromMs !== undefined && forgettableFromMs <= Date.now());
-      post.call(this, message);
-    });
-    onTestFinished(() => spy.mockRestore());
-    const locks = createLocks(fileStore(testFolder()));
-    const took = async (work: Promise<unknown>) => {
-      await work;
-      return asked.splice(0);
-    };
-    const short = await locks.mutex("short", { ttlMs: 30_000 }).acquire();
-    expect(asked.splice(0)).toEqual([false]);
-    expect(await took(short.release())).toEqual([true]);
-    const long = await locks.mutex("long", { ttlMs: 120_000 }).acquire();
-    expect(asked.splice(0)).toEqual([false]);
-    expect(await took(long.release())).toEqual([false]);
-    const first = await locks.mutex("passed on").acquire();
-    const second = locks.mutex("passed on").acquire();
-    await vi.waitFor(async () => expect((await locks.inspect("passed on")).waiting).toHaveLength(1), 5_000);
-    asked.splice(0);
-    expect(await took(first.release())).toEqual([false]);
-    await (await second).release();
-    await locks.close();
   });
 });
 
