@@ -78,7 +78,7 @@ describe("holdfastPlugin", () => {
     expect(started).toHaveLength(1);
     await app.close();
     await expect(start({ locks: createLocks(memoryStore()), thread })).rejects.toThrow(
-      /^thread: only for a client that is made over a store/,
+      /^thread must not be set together with/,
     );
   });
 

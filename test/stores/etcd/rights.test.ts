@@ -77,7 +77,7 @@ describe.skipIf(!canRunEtcd())("etcd: rights", () => {
   });
 
   test.each([
-    ["no login", undefined, "holdfast", "log in"],
+    ["no login", undefined, "holdfast", "login"],
     ["a wrong password", { ...user, password: "wrong" }, "holdfast", "password"],
     ["an unknown user", { ...user, username: "nobody" }, "holdfast", "password"],
     ["a prefix without rights", user, "elsewhere", "docs/stores/etcd.md"],
