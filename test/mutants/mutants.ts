@@ -378,18 +378,6 @@ export const mutants: readonly Mutant[] = [
     replace: "",
   },
   {
-    name: "cas: a crash may lose a grant that a release has led to",
-    file: operation,
-    find: "if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;",
-    replace: "change.endsAnywayMs = endsAnywayMs;",
-  },
-  {
-    name: "cas: a crash may lose a release that would not end by itself",
-    file: operation,
-    find: "kept === undefined && operations.every",
-    replace: "operations.every",
-  },
-  {
     name: "cas: a life is counted from the earliest that the time can be",
     file: operation,
     find: "nowMs: highMs, expiredMs: lowMs,",
@@ -646,12 +634,6 @@ export const mutants: readonly Mutant[] = [
     name: "thread: a lease that is over is not dropped",
     file: claim,
     find: "    this.#kept?.drop();\n",
-    replace: "",
-  },
-  {
-    name: "cas: halves are made of whatever comes first",
-    file: flights,
-    find: "    this.#ready = [...giving, ...others];\n",
     replace: "",
   },
   {

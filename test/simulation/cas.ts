@@ -13,7 +13,6 @@ import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { decodeRecord } from "../../src/record/format.ts";
 import { describe } from "../../src/record/view.ts";
 import { type Backend, MAX_WAITERS } from "./server.ts";
-import { Unflushed } from "./unflushed.ts";
 import type { Machine, World } from "./world.ts";
 
 /** More than the longest flight and the largest step of the server's clock together. */
@@ -50,9 +49,8 @@ export function casBackend(world: World, server: Machine, drift: number, isOrder
   let stepMs = 0;
   const nowMs = () => server.clock.wallMs() + stepMs;
   const database = new MapDatabase(nowMs);
-  const unflushed = new Unflushed(database);
   const order = isOrdered ? { compareKeys: backwards } : {};
-  const near: CasDriver = { ...unflushed.over(mapDriver(database)), ...order };
+  const near: CasDriver = { ...mapDriver(database), ...order };
   const pushes = random.chance(0.5);
   const flightMs = random.pick([60, 200, 1_000]);
   const options = sharedOptions(world, flightMs, drift);
@@ -66,8 +64,6 @@ export function casBackend(world: World, server: Machine, drift: number, isOrder
     onGrant: () => () => {},
     all: async () => [...database.rows].map(([key, row]) => show(key, row, nowMs())),
     restart() {
-      const lost = unflushed.crash(random);
-      if (lost > 0) world.say(() => `--- ${lost} releases are lost`);
       if (random.chance(0.5)) stepMs -= random.between(0, (MAX_STEP_MS + stepMs) / 2);
     },
   };

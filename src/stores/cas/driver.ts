@@ -53,12 +53,6 @@ export interface Change {
   readonly dropped: readonly string[];
   /** To be passed on if the change is made, together with it or afterwards. */
   readonly wakes: readonly Wake[];
-  /**
-   * Present where the change does no more than give claims back: when the last of what it takes away would have ended by itself,
-   * by the server's clock. If the change were lost after it was confirmed, the key would be taken until then, and nothing worse
-   * would follow. So a driver may confirm it before it is on the disk.
-   */
-  readonly endsAnywayMs?: number | undefined;
   /** What the change takes for granted of keepers, where the driver has some. */
   readonly keepers?: AssumedKeepers;
 }

@@ -18,7 +18,7 @@ import type { FlightOptions } from "./flight-options.ts";
 import { absent, Known, knownFrom } from "./known.ts";
 import type { Lane } from "./lane.ts";
 import { Lanes } from "./lanes.ts";
-import { type Answer, type Asked, combine, isGivingBack, Operation, shortened, turnOf } from "./operation.ts";
+import { type Answer, type Asked, combine, Operation, shortened, turnOf } from "./operation.ts";
 import { Passenger, sorted } from "./passenger.ts";
 import { lateness, type TimeBounds, withStamp } from "./server-time.ts";
 
@@ -128,24 +128,15 @@ export class Flights {
     this.#isAnyLeft = this.#ready.length > 0;
   }
 
-  /**
-   * How many lanes the first of two flights takes. What only gives claims back flies by itself, as it need not wait for the disk; and
-   * where the driver has an order, neighbours fly together.
-   */
+  /** The number of lanes in the first of two flights. If the driver has an order, neighbours go together. */
   #half(): number {
     const { driver, maxChanges } = this.#options;
     const { compareKeys } = driver;
     const half = Math.ceil(this.#ready.length / 2);
     // Whoever had to stay goes first. Sorted behind others each time, it might never go.
     if (this.#isAnyLeft || half > maxChanges) return Math.min(half, maxChanges);
-    const giving: Lane[] = [];
-    const others: Lane[] = [];
-    for (const lane of this.#ready) (lane.pending.every(isGivingBack) ? giving : others).push(lane);
-    if (compareKeys !== undefined) {
-      for (const lanes of [giving, others]) lanes.sort((a, b) => compareKeys(a.key, b.key));
-    }
-    this.#ready = [...giving, ...others];
-    return Math.min(giving.length, others.length) < half / 2 ? half : Math.min(giving.length, maxChanges);
+    if (compareKeys !== undefined) this.#ready.sort((a, b) => compareKeys(a.key, b.key));
+    return half;
   }
 
   #passengers(bounds: TimeBounds, seats: number): Passenger[] {

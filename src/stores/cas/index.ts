@@ -17,5 +17,4 @@ export type {
   Version,
   Wake,
 } from "./driver.ts";
-export { forgettableFromMs } from "./forgettable.ts";
 export { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";

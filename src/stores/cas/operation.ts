@@ -89,7 +89,6 @@ class NewChange implements Change {
   readonly keepUntilMs: number;
   readonly dropped: readonly string[];
   readonly wakes: readonly Wake[];
-  endsAnywayMs: number | undefined = undefined;
 
   constructor(
     key: string,
@@ -189,8 +188,6 @@ function applyAll(
   const kept = options.keeping?.begin(key, record, turn.nowMs);
   const isUnfinished = kept?.isFull === true;
   const dropped = expiredClaims(record, turn.expiredMs);
-  const { fence } = record;
-  const endsAnywayMs = kept === undefined && operations.every(isGivingBack) ? lastEndMs(record) : undefined;
   let wakes = nobody;
   let leftBytes = roomBytes;
   if (isUnfinished) {
@@ -219,8 +216,6 @@ function applyAll(
   const text = isNothing ? undefined : encodeRecord(record);
   const keepUntilMs = lastUseMs(record, turn) + options.keepIdleMs;
   const change = new NewChange(key, known, text, idle, keepUntilMs, dropped, wakes);
-  // Whatever was granted has raised the fence.
-  if (record.fence === fence) change.endsAnywayMs = endsAnywayMs;
   if (kept === undefined) return new Combined(change, record, text, none);
   const isAsked = operations.some(({ asked }) => asked.verb === "acquire");
   const keepers = kept.assumed({ isWriting: change.text !== undefined, isAsked });
@@ -296,11 +291,6 @@ function expiredClaims({ held, waiting }: LockRecord, expiredMs: number): readon
 export function shortened(answer: Answer, byMs: number): Answer {
   if (byMs === 0 || typeof answer !== "object" || !("expiresInMs" in answer)) return answer;
   return { ...answer, expiresInMs: answer.expiresInMs - byMs };
-}
-
-/** Whether it does no more than give a claim back. Not by force: whoever takes a claim away from somebody else wants to know that it is gone for good. */
-export function isGivingBack({ asked }: Operation): boolean {
-  return asked.verb === "release" && asked.ref.token !== undefined;
 }
 
 /** When nobody can have anything of the record any more but its fence, and the time that the fence stands for. */

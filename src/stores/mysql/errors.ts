@@ -115,6 +115,7 @@ export const failures: Readonly<Record<number, string>> = {
   1568: "The connection is in a transaction of the application, or has autocommit off. Give the store a pool, or a connection of its own.",
   1644: "The session has a fixed clock, because set timestamp ran on the connection. Run set timestamp = default, or give the store a pool of its own.",
   1665: "The change cannot be replicated with binlog_format = statement. Set it to row or mixed, the default of newer servers.",
+  1747: "The session has a temporary table of the same name, or the table is not one that migrateMysql made. Choose another name for either.",
   3159: "The server requires an encrypted connection. Set ssl in the client's options.",
 };
 

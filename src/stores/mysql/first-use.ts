@@ -53,9 +53,9 @@ const SESSION_READS = 1792;
  * rights as doing. Whatever else the server says to it is of no concern here. But an outage says nothing about rights, so it is told as
  * one, and they are asked for again.
  */
-export async function checkRemoval(send: Send, { table }: TableNames): Promise<void> {
+export async function checkRemoval(send: Send, { rows }: TableNames): Promise<void> {
   try {
-    await send(`explain format = traditional delete from ${table} where lock_key = ''`);
+    await send(`explain format = traditional delete from ${rows} where lock_key = ''`);
   } catch (error) {
     const errno = serverErrno(error);
     if (errno === SESSION_READS) return;

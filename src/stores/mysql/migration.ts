@@ -7,7 +7,7 @@ import { checkOptionNames, HoldfastError } from "../../store/index.ts";
 import { checkClient, type MysqlClient, type Send, sender } from "./client.ts";
 import { readOnlyError, serverErrno } from "./errors.ts";
 import { NOW_US } from "./statements.ts";
-import { DEFAULT_TABLE, type TableNames, tableNames } from "./table.ts";
+import { DEFAULT_TABLE, PARTITION, type TableNames, tableNames } from "./table.ts";
 import { checkVersion } from "./version.ts";
 
 /** Options of `migrateMysql`. */
@@ -48,7 +48,7 @@ export async function migrate(send: Send, names: TableNames): Promise<void> {
   if (Number(isReadOnly) !== 0) throw readOnlyError();
   await send(createTable(names));
   // Somebody else's table of that name fails here, before anything is made for it. Who may not look at it learns that at first use.
-  await unless(CANNOT_TELL, send(`select ${COLUMNS} from ${names.table} limit 0`));
+  await unless(CANNOT_TELL, send(`select ${COLUMNS} from ${names.rows} limit 0`));
   // Not every server knows `if not exists` for a procedure.
   for (const procedure of [createSwap(names), createSweep(names)])
     await unless(PROCEDURE_EXISTS, send(procedure));
@@ -94,7 +94,8 @@ create table if not exists ${table} (
   keep_until_second bigint not null,
   primary key (lock_key),
   key keep_until (keep_until_second)
-) engine = InnoDB row_format = dynamic comment = 'Locks of Holdfast, record format 1'`;
+) engine = InnoDB row_format = dynamic comment = 'Locks of Holdfast, record format 1'
+partition by key (lock_key) (partition ${PARTITION})`;
 }
 
 /** Fails in somebody else's transaction, instead of ending that; and before there is a handler that rolls back. */
@@ -206,7 +207,7 @@ end`;
  * swaps lock them: so neither waits for the other in a circle. Whoever was used in between is not due any more. But two that insert a key right after it was removed may have
  * to be tried again: docs/decisions/0010-mysql-one-call.md.
  */
-function createSweep({ table, sweep }: TableNames): string {
+function createSweep({ rows, sweep }: TableNames): string {
   return `
 create procedure ${sweep}(in most bigint)
   modifies sql data
@@ -220,7 +221,7 @@ begin
     declare is_done tinyint default 0;
     declare old_keys cursor for
       select o.lock_key from (
-        select t.lock_key from ${table} t
+        select t.lock_key from ${rows} t
         where t.keep_until_second <= now_ms div 1000 and t.keep_until_ms < now_ms
         order by t.keep_until_second
         limit most
@@ -236,7 +237,7 @@ begin
     each_key: loop
       fetch old_keys into k;
       if is_done then leave each_key; end if;
-      delete from ${table} where lock_key = k and keep_until_ms < now_ms;
+      delete from ${rows} where lock_key = k and keep_until_ms < now_ms;
       set removed = removed + row_count();
     end loop;
     close old_keys;

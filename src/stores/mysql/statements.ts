@@ -11,15 +11,15 @@ import type { TableNames } from "./table.ts";
 export const NOW_US = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
 
 /** One row at least: time, autocommit, and if there is a record its key, version and text. */
-export function readStatement({ table }: TableNames, keys: readonly string[]): string {
+export function readStatement({ rows }: TableNames, keys: readonly string[]): string {
   const wanted = keys.length === 0 ? "false" : `t.lock_key in (${keys.map(bytes).join(", ")})`;
   return `select ${NOW_US}, @@autocommit, t.lock_key, hex(t.version), cast(t.record as binary)
-from (select 1) one left join ${table} t on ${wanted} limit ${Math.max(keys.length, 1)}`;
+from (select 1) one left join ${rows} t on ${wanted} limit ${Math.max(keys.length, 1)}`;
 }
 
 /** Rows as of {@link readStatement}, in the order of the keys. */
 export function listStatement(
-  { table }: TableNames,
+  { rows }: TableNames,
   prefix: string,
   after: string | undefined,
   limit: number,
@@ -27,7 +27,7 @@ export function listStatement(
   const conditions = ["idle = 0"];
   if (prefix !== "") conditions.push(`lock_key >= ${bytes(prefix)}`, `lock_key < ${afterAll(prefix)}`);
   if (after !== undefined) conditions.push(`lock_key > ${bytes(after)}`);
-  const page = `select lock_key, version, record from ${table} where ${conditions.join(" and ")} order by lock_key limit ${limit}`;
+  const page = `select lock_key, version, record from ${rows} where ${conditions.join(" and ")} order by lock_key limit ${limit}`;
   return `select ${NOW_US}, @@autocommit, t.lock_key, hex(t.version), cast(t.record as binary)
 from (select 1) one left join (${page}) t on true order by t.lock_key limit ${Math.max(limit, 1)}`;
 }

@@ -21,17 +21,17 @@ interface Keyed extends Change {
 }
 
 export function swapStatement(
-  { table, swap }: TableNames,
+  { rows, swap }: TableNames,
   { changes, earliestMs, latestMs }: SwapBatch,
   version: Version,
 ): string {
   const ordered = inOrder(changes);
   const next = `0x${version}`;
   const writes = runsOf(ordered).map((run) =>
-    isNew(run[0] as Keyed) ? insertOf(table, run, next) : updateOf(table, run, next),
+    isNew(run[0] as Keyed) ? insertOf(rows, run, next) : updateOf(rows, run, next),
   );
   const others = writes.slice(1).map((write) => `${write};`);
-  return `call ${swap}(_binary'${writes[0] ?? ""}', _binary'${others.join("")}', ${changes.length}, _binary'${comparisonOf(table, ordered, next)}', ${earliestMs}, ${latestMs})`;
+  return `call ${swap}(_binary'${writes[0] ?? ""}', _binary'${others.join("")}', ${changes.length}, _binary'${comparisonOf(rows, ordered, next)}', ${earliestMs}, ${latestMs})`;
 }
 
 /**

@@ -4,8 +4,13 @@ import { invalid } from "../../store/index.ts";
 export const DEFAULT_TABLE = "holdfast_locks";
 
 export interface TableNames {
-  /** For use in a statement. */
+  /** For the statement that creates the table. */
   readonly table: string;
+  /**
+   * For all other statements. A temporary table hides a table of the same name in its session, but has no partitions: a statement that
+   * names the partition fails in such a session, instead of granting locks that no other session sees.
+   */
+  readonly rows: string;
   /** The procedures. Their names have a version: a release that needs other ones brings them beside these. */
   readonly swap: string;
   readonly sweep: string;
@@ -41,12 +46,16 @@ export function inDatabase({ tableName }: TableNames, database: string): TableNa
   return namesIn(database, tableName);
 }
 
+/** The only partition of the table. */
+export const PARTITION = "holdfast";
+
 function namesIn(database: string | undefined, tableName: string): TableNames {
-  const swapName = `${tableName}_swap_v2`;
-  const sweepName = `${tableName}_sweep_v2`;
+  const swapName = `${tableName}_swap_v1`;
+  const sweepName = `${tableName}_sweep_v1`;
   const before = database === undefined ? "" : `${quoted(database)}.`;
   return {
     table: `${before}${quoted(tableName)}`,
+    rows: `${before}${quoted(tableName)} partition (${PARTITION})`,
     swap: `${before}${quoted(swapName)}`,
     sweep: `${before}${quoted(sweepName)}`,
     database,

@@ -87,8 +87,7 @@ const NOT_ON_A_REPLICA = `if ${TAKES_NO_WRITES} then
  *   turn comes, and the look at the other version is a statement of its own, which sees what was committed by then.
  *   That takes the isolation level "read committed", which the store checks at its first use.
  * - A batch that waits for a key until its time is over. The clock is read again at the end, and an error undoes it all.
- * - A connection for which commits do not wait for the disk. This transaction does all the same, unless `may_be_lost` says that it
- *   only gives locks back: docs/decisions/0024-releases-that-a-crash-may-lose.md.
+ * - A connection whose commits do not wait for the disk. This transaction waits anyway.
  * - A client that is led to a replica that lags. (1) P holds a key. (2) Its pool comes to the replica, which refuses P's renewal, as it does
  *   every write. (3) The next attempt compares first, and learns a record without P's claim. (4) So that is the same, and P is told
  *   that its lease is gone. Whatever is answered without a write is refused there by the function itself.
@@ -116,9 +115,7 @@ begin
     ${NOT_ON_A_REPLICA}
     return json_build_object('now_us', now_us, 'untimely', true);
   end if;
-  if may_be_lost <> '' then
-    perform set_config('synchronous_commit', 'off', true);
-  elsif current_setting('synchronous_commit') = 'off' then
+  if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
   if update_count <> '0' then

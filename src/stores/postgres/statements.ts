@@ -1,6 +1,6 @@
 /** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
 import { bounds, StoreUnavailableError } from "../../store/index.ts";
-import { type Change, forgettableFromMs, type SwapBatch } from "../cas/index.ts";
+import type { Change, SwapBatch } from "../cas/index.ts";
 import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./hello.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wakes.ts";
@@ -75,7 +75,7 @@ export function swapStatement(
   }
   return {
     name,
-    text: `call ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, null)`,
+    text: `call ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, null)`,
     check: (row) => checkReplyTo(version, row as SwapRow),
     values: [
       keys.join(LINE),
@@ -88,7 +88,6 @@ export function swapStatement(
       wakes.map(({ number }) => number).join(LINE),
       wakes.map(({ channel }) => channel).join(LINE),
       wakes.map(({ payload }) => payload).join(LINE),
-      (forgettableFromMs(batch) ?? Number.POSITIVE_INFINITY) <= earliestMs ? "1" : "",
     ],
   };
 }

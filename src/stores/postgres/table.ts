@@ -36,7 +36,6 @@ export const SWAP_PARAMETERS = [
   "wake_numbers",
   "wake_channels",
   "wake_payloads",
-  "may_be_lost",
 ] as const;
 
 /** From `name` or `schema.name`. Without a schema, the `search_path` decides at first use, and {@link inSchema} keeps to that. */

@@ -62,31 +62,6 @@ test("cas: neighbours in the driver's order fly together", async () => {
   expect(flights()).toEqual([keys.slice(0, 20), keys.slice(20)]);
 });
 
-test("cas: what only gives claims back flies by itself", async () => {
-  const { store, flights } = await begin(inOrder);
-  const requests = numbered(40);
-  const [held, free] = [requests.slice(0, 24), requests.slice(24)];
-  await Promise.all(held.map((request) => store.acquire(request)));
-  flights();
-  await Promise.all([
-    ...free.map((request) => store.acquire(request)),
-    ...held.map((request) => store.release([request])),
-  ]);
-  expect(flights()).toEqual([held.map(({ key }) => key), free.map(({ key }) => key)]);
-});
-
-test("cas: a few that give claims back do not leave one flight with nearly all of the rest", async () => {
-  const { store, flights } = await begin(inOrder);
-  const requests = numbered(40);
-  await store.acquire(requests[0]!);
-  flights();
-  await Promise.all([
-    store.release([requests[0]!]),
-    ...requests.slice(1).map((request) => store.acquire(request)),
-  ]);
-  expect(flights().map((keys) => keys.length)).toEqual([20, 20]);
-});
-
 test("cas: where not all get a seat, the first to come are the first to go", async () => {
   const { store, flights } = await begin((driver) => ({ ...inOrder(driver), limits: { changes: 16 } }));
   flights();

@@ -20,7 +20,7 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
     stampsFences: true,
     engine: () => database.server,
     forget: () => database.admin("truncate table holdfast_locks"),
-    swap: { contains: () => "_swap_v2", cutAfterBytes: 100 },
+    swap: { contains: () => "_swap_v1", cutAfterBytes: 100 },
   });
 
   test("a network that falls silent is an outage, and the connection that it leaves without an answer is replaced", async () => {

@@ -189,19 +189,19 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     page: "docs/stores/mysql.md",
     quote: "`",
     makePlace: (name) => `create database ${name}`,
-    dropRoutine: (table) => `drop procedure ${table}_swap_v2`,
+    dropRoutine: (table) => `drop procedure ${table}_swap_v1`,
     makeUser: (name, table, rights) => [
       `create user ${name}@'127.0.0.1'`,
       ...[
         `${rights} on holdfast.${table}`,
-        `execute on procedure holdfast.${table}_swap_v2`,
-        `execute on procedure holdfast.${table}_sweep_v2`,
+        `execute on procedure holdfast.${table}_swap_v1`,
+        `execute on procedure holdfast.${table}_sweep_v1`,
       ].map((grant) => `grant ${grant} to ${name}@'127.0.0.1'`),
     ],
     grant: (name, table, rights) => [`grant ${rights} on holdfast.${table} to ${name}@'127.0.0.1'`],
     hide: (name, table) => [
-      `revoke execute on procedure holdfast.${table}_swap_v2 from ${name}@'127.0.0.1'`,
-      `revoke execute on procedure holdfast.${table}_sweep_v2 from ${name}@'127.0.0.1'`,
+      `revoke execute on procedure holdfast.${table}_swap_v1 from ${name}@'127.0.0.1'`,
+      `revoke execute on procedure holdfast.${table}_sweep_v1 from ${name}@'127.0.0.1'`,
     ],
   });
 

@@ -93,4 +93,31 @@ describe.skipIf(!canRunMariadb())("mysql: what others leave in a session", { tim
     }
     await pool.query("unlock tables");
   });
+
+  test.each([
+    ["with all rows", "true", "inspect"],
+    ["with all rows", "true", "tryAcquire"],
+    ["without rows", "false", "tryAcquire"],
+  ] as const)(
+    "a temporary table of the same name %s does not hide the locks from %s %s",
+    async (_, rows, call) => {
+      const [locks, other] = [open(database.pool({ connectionLimit: 1 })), open(database.pool())];
+      const key = `${rows} ${call}`;
+      await other.mutex(key).acquire();
+      const pool = database.pool({ connectionLimit: 1 });
+      const shared = open(pool);
+      await shared.mutex("before").run(() => {});
+      await pool.query(
+        `create temporary table holdfast_locks (primary key (lock_key)) select * from holdfast_locks where ${rows}`,
+      );
+      const error = await failure(call === "inspect" ? shared.inspect(key) : shared.mutex(key).tryAcquire());
+      expect(error).toMatchObject({
+        code: "STORE_FAILURE",
+        message: expect.stringContaining("temporary table"),
+      });
+      expect(await locks.mutex(key).tryAcquire()).toBeNull();
+      // The connection of the failed request is gone, and its temporary table with it.
+      expect(await shared.mutex(key).tryAcquire()).toBeNull();
+    },
+  );
 });

@@ -291,31 +291,6 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     });
   });
 
-  test("a commit that only gives back what soon ends anyway does not wait, and together with anything else it does", async () => {
-    const nowMs = Date.now();
-    const soon = { endsAnywayMs: nowMs + 60_000 };
-    const late = { endsAnywayMs: nowMs + 60_001 };
-    const settingAfter = async (...ends: readonly Pick<Change, "endsAnywayMs">[]) => {
-      const client = await pool.connect();
-      await client.query("begin");
-      const within = await newDriver(inside(client));
-      const changes = ends.map((end, nth) => ({
-        ...changeOf(`given-back-${nth}`, undefined, "one"),
-        ...end,
-      }));
-      const { results } = await within.swap({ ...anyTime(changes), earliestMs: nowMs });
-      expect(results.map(({ state }) => state)).toEqual(ends.map(() => "swapped"));
-      const { rows } = await client.query("show synchronous_commit");
-      await letGo(client, "rollback");
-      return rows[0].synchronous_commit;
-    };
-    expect(await settingAfter(soon, soon)).toBe("off");
-    expect(await settingAfter(soon, {})).toBe("on");
-    expect(await settingAfter(soon, late)).toBe("on");
-    const { rows } = await pool.query("show synchronous_commit");
-    expect(rows).toEqual([{ synchronous_commit: "on" }]);
-  });
-
   test("nobody is notified of what does not concern another process", async () => {
     const listener = await pool.connect();
     const heard: string[] = [];
