@@ -105,11 +105,6 @@ describe("the bench command", () => {
       const waits = "longest wait \\| [\\d.,]+ ms \\| a fair queue's: [\\d.,]+ ms";
       expect(stdout).toMatch(new RegExp(`^\\| ${name}: one key, .*: ${waits} \\|`, "m"));
     }
-    const onDisk = [
-      "grants on the disk, releases that a power cut may take back",
-      "grants and releases on the disk",
-    ];
-    for (const what of onDisk) expect(stdout).toContain(`| file: cycles a second, ${what}`);
     expect(stdout).toMatch(
       /^\| PostgreSQL: \d+ locks held at once over a pool of 5 as it comes: connections, with the one that listens \| [1-5] \|/m,
     );

@@ -1,4 +1,4 @@
-/** A folder: the store against proper-lockfile, which makes a folder for each lock and keeps nothing on purpose. */
+/** A folder: the store against proper-lockfile, which makes a folder for each lock and flushes nothing. */
 import {
   closeSync,
   constants,
@@ -6,7 +6,6 @@ import {
   fstatSync,
   mkdtempSync,
   openSync,
-  readdirSync,
   readSync,
   rmSync,
   writeSync,
@@ -17,7 +16,7 @@ import { fileStore } from "holdfast/file";
 import { lock } from "proper-lockfile";
 import type { OpenContender } from "./contender.ts";
 
-/** In a folder of its own below this one. */
+/** Makes a folder below `parent`. */
 export async function openFile(parent: string): Promise<OpenContender> {
   const folder = mkdtempSync(join(parent, "holdfast-bench-"));
   const data = join(folder, "data");
@@ -28,7 +27,7 @@ export async function openFile(parent: string): Promise<OpenContender> {
       stores.push(store);
       return store;
     },
-    roundTrips: () => commitsIn(liveFile(data)),
+    roundTrips: () => commitsIn(join(data, "locks.mdb")),
     roundTripsAre: "commits",
     url: `file:${data}`,
     peers: {
@@ -46,15 +45,8 @@ export async function openFile(parent: string): Promise<OpenContender> {
 }
 
 const PAGE_BYTES = 4_096;
-/** Where each of the first two pages of a file of LMDB has the number of the commit that it describes. */
+/** The offset of the number of the commit, in the first two pages of an LMDB file. */
 const COMMIT_AT = 152;
-
-/** The file that says what is true now. Every transaction that changes something is a commit of it. */
-function liveFile(folder: string): string {
-  const name = readdirSync(folder).find((each) => each.startsWith("live") && each.endsWith(".mdb"));
-  if (name === undefined) throw new Error(`There is no file of the present run in ${folder}.`);
-  return join(folder, name);
-}
 
 function commitsIn(path: string): number {
   const descriptor = openSync(path, constants.O_RDONLY);
@@ -68,34 +60,34 @@ function commitsIn(path: string): number {
   return commits;
 }
 
-/** What a grant and a release write to the log. */
-const GRANT_BYTES = 268;
-const RELEASE_BYTES = 98;
-/** How long the log becomes before it is written anew from its beginning. */
-const LOG_BYTES = 4_194_304;
+/** The bytes that a commit writes for each caller, and the page that makes it count. */
+const CHANGE_BYTES = 512;
+const HEAD_BYTES = 128;
+const FILE_BYTES = 4_194_304;
 
 /**
- * What the disk could make of it if nothing else took any time: for each half of the callers, what their grants write and a flush, and what their
- * releases write. What it takes for each caller, in nanoseconds.
+ * The time of a caller's cycle, in nanoseconds, if nothing but the disk took any time: two commits for all callers, each of which flushes its changes
+ * and then the page that makes it count.
  */
 function bareWrites(path: string, roundMs: number, callers: number): number {
-  // What was there stays, so that only its contents are new to the disk.
   const descriptor = openSync(path, constants.O_CREAT | constants.O_RDWR);
-  if (fstatSync(descriptor).size < LOG_BYTES) writeSync(descriptor, Buffer.alloc(LOG_BYTES));
-  const grants = Buffer.alloc((GRANT_BYTES * callers) / 2, 1);
-  const releases = Buffer.alloc((RELEASE_BYTES * callers) / 2, 1);
-  let at = 0;
-  const write = (bytes: Buffer) => {
-    if (at + bytes.length > LOG_BYTES) at = 0;
-    at += writeSync(descriptor, bytes, 0, bytes.length, at);
+  if (fstatSync(descriptor).size < FILE_BYTES) writeSync(descriptor, Buffer.alloc(FILE_BYTES));
+  const changes = Buffer.alloc(CHANGE_BYTES * callers, 1);
+  const head = Buffer.alloc(HEAD_BYTES, 1);
+  let at = PAGE_BYTES;
+  const commit = () => {
+    if (at + changes.length > FILE_BYTES) at = PAGE_BYTES;
+    at += writeSync(descriptor, changes, 0, changes.length, at);
+    fdatasyncSync(descriptor);
+    writeSync(descriptor, head, 0, HEAD_BYTES, 0);
+    fdatasyncSync(descriptor);
   };
   const startMs = performance.now();
   let cycles = 0;
   do {
-    write(grants);
-    fdatasyncSync(descriptor);
-    write(releases);
-    cycles += callers / 2;
+    commit();
+    commit();
+    cycles += callers;
   } while (performance.now() - startMs < roundMs);
   closeSync(descriptor);
   return ((performance.now() - startMs) * 1e6) / cycles;

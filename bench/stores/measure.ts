@@ -1,8 +1,7 @@
 /** What one store comes to: its speed beside that of its peers, and what its locks cost. */
 import { createLocks, type Locks } from "holdfast";
 import { type Acquire, type CycleSizes, cycleFor } from "../cycles.ts";
-import { watchHost } from "../host.ts";
-import { percent, perSecond, type Row, type Target, whole } from "../report.ts";
+import { perSecond, type Row, type Target, whole } from "../report.ts";
 import { alternate } from "../rounds.ts";
 import { ratioOf, spreadOf } from "../statistics.ts";
 import type { OpenContender, Peer, StoreContender } from "./contender.ts";
@@ -21,12 +20,9 @@ export interface Sizes {
 const targets: Readonly<Record<string, Target>> = {
   "advisory locks": { atLeast: 5 },
   "etcd3 lock": { atLeast: 10 },
+  "proper-lockfile": { atLeast: 15 },
 };
 
-/** How many cycles a second the file store is to make. */
-const FILE_CYCLES = 50_000;
-/** Releases of leases that live longer than a minute are on the disk when they are answered. */
-const LONG_TTL_MS = 120_000;
 /** What an application's pool may have, however many locks it holds. */
 const POOL_CONNECTIONS = 5;
 
@@ -40,7 +36,6 @@ export async function measureStore(contender: StoreContender, sizes: Sizes): Pro
     }
     rows.push(...(await variantRows(contender.name, open, sizes)));
     rows.push(...(await bareRows(contender.name, open, sizes)));
-    rows.push(...(await throughputRows(contender.name, locks, sizes)));
     rows.push(...(await heldRows(contender.name, open, sizes)));
     await locks.close();
     const contests = await measureHotKey(open.url, sizes.hotKey);
@@ -140,33 +135,6 @@ async function bareRows(name: string, { bare, peers }: OpenContender, sizes: Siz
   ];
 }
 
-/** For the file store, which is to be quick by itself. */
-async function throughputRows(name: string, locks: Locks, sizes: Sizes): Promise<Row[]> {
-  if (name !== "file") return [];
-  const { callers, rounds } = sizes;
-  const taken = watchHost();
-  const { ours, theirs } = await alternate(
-    () => cycleNsOf(sizes, acquireFrom(locks)),
-    () => cycleNsOf(sizes, acquireFrom(locks, LONG_TTL_MS)),
-    rounds,
-    // As many before they count, as above.
-    rounds,
-  );
-  const share = taken();
-  const row = (what: string, costs: readonly number[]): Row => ({
-    what: `${name}: ${what}, ${callers} callers`,
-    figure: perSecond(spreadOf(costs).median),
-    // An absolute figure, so it hangs on how much of the machine there was.
-    peer: share === undefined ? "" : `processors left by the host: ${percent(1 - share)}`,
-    result: spreadOf(costs.map((ns) => 1e9 / ns / FILE_CYCLES)),
-    target: { atLeast: 1 },
-  });
-  return [
-    row("cycles a second, grants on the disk, releases that a power cut may take back", ours),
-    row("cycles a second, grants and releases on the disk, with leases of two minutes", theirs),
-  ];
-}
-
 /** Many locks at once, where others need a connection for each. */
 async function heldRows(name: string, open: OpenContender, sizes: Sizes): Promise<Row[]> {
   if (open.pooled === undefined) return [];
@@ -189,10 +157,9 @@ async function heldRows(name: string, open: OpenContender, sizes: Sizes): Promis
   ];
 }
 
-function acquireFrom(locks: Locks, ttlMs?: number): Acquire {
-  const options = ttlMs === undefined ? {} : { ttlMs };
+function acquireFrom(locks: Locks): Acquire {
   return async (key) => {
-    const lease = await locks.mutex(key, options).acquire();
+    const lease = await locks.mutex(key).acquire();
     return () => lease.release();
   };
 }

@@ -59,7 +59,7 @@ async function measureInProcess(name: string, sizes: Sizes): Promise<Row[]> {
 
 function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
   return [
-    "Every store is measured in a process of its own, beside its peers. Every engine is started for this alone, on the same machine, and writes to its disk before it answers, as the store promises; PostgreSQL and the file store do so for grants, and for releases of leases that live longer than a minute alone. " +
+    "Every store is measured in a process of its own, beside its peers. Every engine is started for this alone, on the same machine, and writes to its disk before it answers, as the store promises; PostgreSQL does so for grants, and for releases of leases that live longer than a minute alone. " +
       "MongoDB stands for whatever `test/engines/mongodb.ts` has found: without a `mongod` it is a stand-in in Java. Its time is asked for beside each request, by a `hello` that nobody waits for and that is not counted.",
     `Speeds are of rounds of ${roundMs} ms by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
       "Peers neither queue nor fence nor renew, and some of them write nothing. Bare writes are as many updates of rows as the cycles take, over " +

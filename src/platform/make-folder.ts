@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 
 /**
- * Makes a folder and the missing ones above it. `mkdirSync` with `recursive` never returns where an existing folder refuses
+ * Makes a folder and the missing ones above it. `mkdirSync` with `recursive` never returns if an existing folder refuses
  * new ones with ENOENT, as /proc does. Returns the uppermost folder that was made.
  */
 export function makeFolder(path: string): string | undefined {

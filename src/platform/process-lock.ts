@@ -179,7 +179,7 @@ function drop(folder: string, name: string, close: () => void): void {
   close();
 }
 
-/** Removes what processes left that were killed before they had the lock. */
+/** Removes the folders of processes that were killed before they had the lock. */
 function removeOrphans(path: string): void {
   const prefix = `${basename(path)}.`;
   try {

@@ -51,10 +51,7 @@ export class FolderClient {
     });
   }
 
-  /**
-   * Resolves when the last user has left and the thread has ended. If another process is stuck in a transaction it resolves after
-   * a while, and the thread ends as soon as it can.
-   */
+  /** Resolves when the thread has ended, for its last user, or after a while if another process is stuck in a transaction. */
   async leave(): Promise<void> {
     this.#users--;
     if (this.#users > 0) return;

@@ -29,11 +29,9 @@ export function firstTime({ boot, monotonicMs, wallMs }: MachineTime): KeptTime 
   return { boot, offsetMs: wallMs - monotonicMs, lastMs: wallMs, lastMonotonicMs: monotonicMs };
 }
 
-/**
- * The time of a folder that is opened again: the same object in the same run of the kernel. A system that does not name its
- * runs shows a restart by a monotonic clock that has gone back.
- */
+/** The time of a folder that is opened again: the same object in the same run of the kernel. */
 export function resumedTime(kept: KeptTime, { boot, monotonicMs }: MachineTime): KeptTime {
+  // A system that does not name its runs shows a restart by a monotonic clock that has gone back.
   const isSameRun = boot === kept.boot && (boot !== "" || monotonicMs >= kept.lastMonotonicMs);
   if (isSameRun) return kept;
   return { boot, offsetMs: kept.lastMs, lastMs: kept.lastMs + monotonicMs, lastMonotonicMs: monotonicMs };

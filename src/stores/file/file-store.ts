@@ -4,19 +4,19 @@ import { fileDriver } from "./driver.ts";
 
 /** Options of `fileStore`. */
 export interface FileStoreOptions {
-  /** How many claims may wait for one key before `QUEUE_FULL`. 0 to 1,000,000. Default 1,000. */
+  /** The number of claims that may wait for one key before `QUEUE_FULL`. 0 to 1,000,000. Default 1,000. */
   readonly maxWaiters?: number;
   /**
-   * How long the disk is waited for before a call is `STORE_UNAVAILABLE`, in milliseconds. 10 to 600,000. Default 5,000.
+   * The time to wait for the disk before a call is `STORE_UNAVAILABLE`, in milliseconds. 10 to 600,000. Default 5,000.
    */
   readonly flightMs?: number;
-  /** For how long a record is kept after its last claim, in milliseconds. More than `flightMs`, up to a day. Default 300,000. */
+  /** The time to keep a record after its last claim, in milliseconds. More than `flightMs`, up to a day. Default 300,000. */
   readonly keepIdleMs?: number;
 }
 
 /**
- * A store in a folder, for all processes of this machine. What it has confirmed is on the disk. It needs the package
- * `lmdb`, and makes the folder with the first call; that call fails where the folder will not do, and says why.
+ * A store in a folder, for all processes of this machine. Every confirmed change is on the disk. It needs the package `lmdb`. The first
+ * call makes the folder, and fails if the folder cannot be used.
  *
  * @example
  * const locks = createLocks(fileStore("./locks"));

@@ -1,6 +1,12 @@
 /**
- * The first two pages of an LMDB file. Each has the number of the commit that wrote it, and the later one counts. `lmdb` has
- * three faults that this file works around.
+ * The first two pages of an LMDB file. Each has the number of the commit that wrote it, and the later one counts. With them this file works
+ * around three faults of `lmdb` 3.5:
+ *
+ * 1. Opening a file can take back a commit. (a) P opens the file and reads commit 4. (b) Q makes commit 5, which is confirmed. (c) P sets the
+ *    shared count of commits to 4. (d) The next transaction would be another commit 5, without Q's changes. So each transaction compares its number
+ *    with the file before it writes. Opening the file again corrects the count. The check also finds a transaction that failed to begin.
+ * 2. After a flush that failed, the system takes its pages for written, and LMDB would build on them. Writing the two pages again repairs that.
+ * 3. `lmdb` overwrites its own memory if it cannot write a page. So the file grows before a transaction writes.
  */
 import { fdatasyncSync, fstatSync, readSync, writeSync } from "node:fs";
 import { codedError } from "./protocol.ts";
@@ -23,13 +29,7 @@ export interface Heads {
   readonly pageBytes: number;
 }
 
-/**
- * Fault 1: opening a file can take back a commit. (1) P opens the file and reads commit 4. (2) Q makes commit 5, which is confirmed. (3) P
- * sets the shared count of commits to 4. (4) The next transaction would be another commit 5, without Q's changes.
- *
- * So every transaction compares its number with the file before it writes. Opening the file again corrects the count.
- * This also finds a transaction that failed to begin, which `lmdb` does not report.
- */
+/** Throws if the transaction would not follow the latest commit (fault 1). */
 export function checkCommit(descriptor: number, transaction: number): Heads {
   readSync(descriptor, buffer, 0, LIKELY_BYTES, 0);
   const pageBytes = buffer.readUInt32LE(PAGE_BYTES_AT);
@@ -44,20 +44,14 @@ export function checkCommit(descriptor: number, transaction: number): Heads {
   return { lastPage, pageBytes };
 }
 
-/**
- * Fault 2: after a flush that failed, the system takes its pages for written, and LMDB would build on them. Writing the heads
- * again and flushing them, in a transaction, repairs that.
- */
+/** In a transaction: writes the two pages again as they are, and flushes them (fault 2). */
 export function rewriteHeads(descriptor: number): void {
   const bytes = readSync(descriptor, buffer, 0, HEADS_BYTES, 0);
   writeSync(descriptor, buffer, 0, bytes, 0);
   fdatasyncSync(descriptor);
 }
 
-/**
- * Fault 3: `lmdb` 3.5 overwrites its own memory when it cannot write a page. So the file grows before a transaction writes, by
- * zeros that take room on the disk. Throws ENOSPC and the like. Returns the size of the file.
- */
+/** Fills the file with zeros up to a size (fault 3). Throws ENOSPC and the like. Returns the size of the file. */
 export function growTo(descriptor: number, leastBytes: number): number {
   const { size } = fstatSync(descriptor);
   if (size >= leastBytes) return size;

@@ -76,7 +76,7 @@ describe("file: the clock of a folder", () => {
     expect(alignedTime(resumed, behind)).toBe(resumed);
   });
 
-  test("is the machine's also where a container was given an offset", () => {
+  test("is the machine's, also in a container with an offset", () => {
     expect(namespaceOffset("monotonic           0         0\nboottime            0         0\n")).toBe(0);
     expect(namespaceOffset("monotonic      864000 500000000\nboottime       864000         0\n")).toBe(
       864_000_500,
@@ -97,12 +97,12 @@ describe("file: a machine that was restarted", () => {
   const restart = (folder: string, lastMs: number) =>
     changeState(folder, { boot: "another", offsetMs: 0, lastMonotonicMs: Number.MAX_SAFE_INTEGER, lastMs });
 
-  test("keeps what is held until its time is up, and its fences grow", async () => {
+  test("keeps held locks until their time is up, and its fences grow", async () => {
     const folder = testFolder();
     const before = createLocks(fileStore(folder));
     const released = await before.mutex("released").run(({ fence }) => fence);
     await before.close();
-    // A claim that somebody on another machine has, through a server on this one.
+    // The claim of a client on another machine, through a server on this one.
     const store = fileStore(folder);
     const { state } = await store.acquire({
       ...{ key: "held", id: "remote", token: "remote", weight: 1, limit: 1, priority: 0, wait: false },
@@ -124,7 +124,7 @@ describe("file: a machine that was restarted", () => {
     expect(resumed.boot).toBe(readBoot());
   });
 
-  test("catches up with the wall clock where nobody has a claim", async () => {
+  test("moves forward to the wall clock if no record has a claim", async () => {
     const folder = testFolder();
     const before = createLocks(fileStore(folder));
     const fence = await before.mutex("released").run((lease) => lease.fence);

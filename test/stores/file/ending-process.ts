@@ -1,4 +1,4 @@
-/** A process that ends while its thread waits for the file that another one has: by process.exit(), or by an error nobody catches. */
+/** A process that ends while its thread waits for the file: by process.exit(), or by an uncaught error. */
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 
@@ -12,7 +12,7 @@ process.once("message", () => {
   // Until then the request is with the thread.
   setTimeout(() => {
     process.send?.("ends");
-    if (how === "throw") throw new Error("nobody catches this");
+    if (how === "throw") throw new Error("uncaught");
     process.exit(0);
   }, 300);
 });

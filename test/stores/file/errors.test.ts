@@ -17,7 +17,7 @@ const outages = [
 ];
 
 describe("file: errors", () => {
-  test.each(Object.entries(meanings))("%s is told with its folder and what to do", (name, { code, what }) => {
+  test.each(Object.entries(meanings))("%s is reported with a remedy", (name, { code, what }) => {
     const error = mapFailure({ code: name, message: "as the system said" }, "some/folder");
     expect(error.code).toBe(code);
     expect(error.retryable).toBe(code === "STORE_UNAVAILABLE");
@@ -25,7 +25,7 @@ describe("file: errors", () => {
     expect(error.message).not.toContain("some/folder");
     expect(error.message).toContain(name);
     expect(error.message).toContain(what);
-    // What it is, and then what to do.
+    // The cause, then the remedy.
     expect(what).toMatch(/^[A-Z].{10,}[.:] \S.{5,}\.$/s);
     expect(error.cause).toMatchObject({ message: "some/folder: as the system said" });
   });
@@ -41,9 +41,9 @@ describe("file: errors", () => {
   });
 
   test("anything else is a failure that names its cause", () => {
-    expect(mapFailure({ code: "UNKNOWN", message: "what it was" }, "f")).toMatchObject({
+    expect(mapFailure({ code: "UNKNOWN", message: "the reason" }, "f")).toMatchObject({
       code: "STORE_FAILURE",
-      cause: { message: "f: what it was" },
+      cause: { message: "f: the reason" },
     });
   });
 

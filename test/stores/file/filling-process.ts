@@ -1,4 +1,4 @@
-/** A process whose file has some megabytes, and that takes a hundred more locks whenever it is told to. It says what became of them. */
+/** A process whose file has some megabytes. It takes a hundred more locks for each message, and sends their outcomes. */
 import { createLocks } from "holdfast";
 import { fileStore } from "holdfast/file";
 

@@ -1,4 +1,4 @@
-/** What is wrong with a folder is told by the first call, and nothing is left behind in it. */
+/** The first call reports an unusable folder, and leaves nothing in it. */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import {
@@ -11,10 +11,8 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
-  statSync,
   writeFileSync,
 } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
@@ -29,7 +27,7 @@ import { newFolder, testFolder } from "./folders.ts";
 import { canMount, mountedFolder, skipped } from "./mounts.ts";
 import { changeState, changeText, databasePath, OTHER_FORMAT, textOf, withFile } from "./raw-files.ts";
 
-/** Whether the sources can be read without rights. They may be in a folder of root's alone. */
+/** Whether a user without rights can read the sources. */
 async function isReadableByAll(): Promise<boolean> {
   try {
     await withoutRights(async () => closeSync(openSync(fileURLToPath(import.meta.url), "r")));
@@ -40,7 +38,7 @@ async function isReadableByAll(): Promise<boolean> {
   }
 }
 
-/** Root has all rights, so it becomes nobody meanwhile, with all its threads. */
+/** Root has all rights, so the process becomes another user meanwhile, with all its threads. */
 async function withoutRights<T>(work: () => Promise<T>): Promise<T> {
   const { uid } = unprivileged();
   if (uid !== undefined) process.seteuid?.(uid);
@@ -94,7 +92,7 @@ describe("file: first use", () => {
     expect(existsSync(folder)).toBe(false);
   });
 
-  test("a file in place of the folder is told", async () => {
+  test("a file in place of the folder is reported", async () => {
     const path = join(testFolder(), "file");
     writeFileSync(path, "mine");
     expect(await firstError(path)).toMatchObject({
@@ -140,26 +138,6 @@ describe("file: first use", () => {
       execFileSync("mount", ["-o", "remount,rw", folder]);
       expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
       await locks.close();
-    },
-  );
-
-  // Any user of the machine may listen at such a name. It must not stand for the right to open the folder.
-  test.runIf(process.platform === "linux")(
-    "no socket outside of the folder keeps it from being opened",
-    async () => {
-      const folder = testFolder();
-      const { dev, ino } = statSync(folder);
-      const [, startedAt = ""] =
-        /^.*\) (?:\S+ ){19}(\S+)/.exec(readFileSync("/proc/self/stat", "utf8")) ?? [];
-      for (const turn of ["opening", `${process.pid}-${startedAt}`]) {
-        const server = createServer().listen(`\0holdfast-${dev}-${ino}-${turn}`);
-        await once(server, "listening");
-        onTestFinished(() => void server.close());
-      }
-      const locks = createLocks(fileStore(folder));
-      expect(await locks.mutex("key").tryAcquire()).not.toBeNull();
-      await locks.close();
-      expect(readdirSync(folder).filter((name) => name.startsWith("opening"))).toEqual([]);
     },
   );
 
@@ -293,7 +271,7 @@ describe("file: first use", () => {
     });
   });
 
-  test("a process that is killed while it looks for room leaves one file at most, and the next one removes it", async () => {
+  test("the probe file of a killed process is removed by the next process", async () => {
     const folder = testFolder();
     writeFileSync(join(folder, "probe"), "left");
     const locks = createLocks(fileStore(folder));
@@ -302,15 +280,15 @@ describe("file: first use", () => {
     expect(readdirSync(folder).filter((name) => name.startsWith("probe"))).toEqual([]);
   });
 
-  test("a folder that was removed is made anew, and its fences are higher", async () => {
+  test("a folder that was removed is made again, and its fences are higher", async () => {
     const folder = join(testFolder(), "locks");
     mkdirSync(folder);
     const locks = createLocks(fileStore(folder));
     const { fence } = (await locks.mutex("key").tryAcquire())!;
     await locks.close();
     rmSync(folder, { recursive: true });
-    // A fence is the latest that the time may be, and so ahead of it by what the request took.
-    await until("that has passed", async () => Date.now() > Number(fence) / 1_000);
+    // A fence may be ahead of the time by the length of its request.
+    await until("the time has passed the fence", async () => Date.now() > Number(fence) / 1_000);
     const again = createLocks(fileStore(folder));
     const next = (await again.mutex("key").tryAcquire())!.fence;
     expect(next).toBeGreaterThan(fence);

@@ -6,21 +6,21 @@ import { fileStore } from "holdfast/file";
 import { afterAll, onTestFinished, type TestContext } from "vitest";
 import { guard } from "../../engines/guard.ts";
 
-/** A new folder, for whoever removes it. It is removed in any case when this process has ended. */
+/** A new folder. It is removed when this process has ended, if the caller has not removed it. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "holdfast-file-"));
   guard(undefined, folder);
   return folder;
 }
 
-/** A new folder for the present test. One that runs beside others says which it is by its context. */
+/** A new folder for the present test. A concurrent test passes its context. */
 export function testFolder(context: Pick<TestContext, "onTestFinished"> = { onTestFinished }): string {
   const folder = newFolder();
   context.onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** A folder for all tests of a file, whose thread stays while they run, as in an application that has one store open. */
+/** A folder for all tests of a file. Its thread runs as long as they do. */
 export function keptFolder(): { readonly folder: string; start(): Promise<unknown> } {
   const folder = newFolder();
   const keeper = fileStore(folder);

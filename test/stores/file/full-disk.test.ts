@@ -8,13 +8,13 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { forkProgram } from "../../programs.ts";
 import { canMount, mountedFolder } from "./mounts.ts";
 
-/** What a caller is told, in the message itself. */
+/** The message has the remedy. */
 const remedy = "The disk is full. Nothing was changed. Free some space; the store then continues by itself.";
 
 /** A folder on a disk of so many MiB. */
 const smallDisk = (size = 1) => mountedFolder(`size=${size}m`);
 
-/** Takes all the room that there is. Resolves to what gives it back. */
+/** Fills the disk. Returns the function that frees it. */
 function fill(folder: string): () => void {
   const path = join(folder, "ballast");
   for (const bytes of [65_536, 4_096]) {
@@ -69,7 +69,7 @@ describe.skipIf(!canMount("file: the tests of a full disk"))("file: a full disk"
     await locks.close();
   });
 
-  test("is told by a store that is opened then, and that works when there is room", async () => {
+  test("is reported by a store that is opened then, and that works when there is room", async () => {
     const folder = smallDisk();
     mkdirSync(join(folder, "data"));
     const makeRoom = fill(folder);

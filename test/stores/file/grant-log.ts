@@ -1,4 +1,4 @@
-/** What processes that get killed have written down of their leases, and what is wrong with it. */
+/** The log of leases that killed processes leave, and the faults in it. */
 import { existsSync, readFileSync } from "node:fs";
 
 /** The clock that all processes of the machine share. */
@@ -43,7 +43,7 @@ export function heldBy(killedMs: ReadonlyMap<number, number>, grants: readonly G
   return grants.filter(isHeld).length;
 }
 
-/** What is wrong with the grants of one key, in the order in which they were written down. */
+/** The faults in the grants of one key, in the order of the log. */
 export function judge(grants: readonly Grant[]): string[] {
   const found: string[] = [];
   for (const [index, grant] of grants.entries()) {

@@ -1,7 +1,6 @@
 /**
- * Processes that lock and write get killed at random moments, one or two at a time, and others take their places. Throughout: the
- * files open again, somebody is always served, a lock that was held stays held, nobody is granted a lock before the lease of
- * whoever was killed has ended, and fences only grow.
+ * Processes that lock and write are killed at random moments, one or two at a time, and others take their places. The file opens again, callers
+ * are served, a held lock stays held, the lock of a killed process is not granted before its lease has ended, and fences only grow.
  */
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
@@ -18,10 +17,10 @@ import { databasePath } from "./raw-files.ts";
 
 export interface KillRoundsOptions {
   readonly folder: string;
-  /** Goes on until so many times somebody was killed, and so many leases with them. */
+  /** The least number of rounds, and of leases that killed processes held. */
   readonly rounds: number;
   readonly held: number;
-  /** And for at least so long. */
+  /** The least time. */
   readonly forMs?: number;
 }
 
@@ -32,15 +31,14 @@ export interface KillReport {
   readonly grants: number;
   /** How many leases were held by processes when they were killed. */
   readonly heldWhenKilled: number;
-  /** What should not have happened. */
   readonly faults: readonly string[];
 }
 
-/** Those that are killed, those that go on, and those that are about to take a place: starting takes longer than a round. */
+/** Some are killed, some continue, and some are starting, which takes longer than a round. */
 const PROCESSES = 6;
-/** Several, so that whoever is killed most likely holds one, and the others are served while its lease runs out. */
+/** Several, so that a killed process probably holds one, and others are served while its lease runs out. */
 const KEYS = ["work:1", "work:2", "work:3", "work:4"];
-/** Short, so that what a killed holder leaves does not stop the others for long. */
+/** Short, so that the lease of a killed holder delays others for a moment only. */
 const TTL_MS = 600;
 
 export async function killRounds(options: KillRoundsOptions): Promise<KillReport> {
@@ -83,11 +81,11 @@ export async function killRounds(options: KillRoundsOptions): Promise<KillReport
       rounds++;
       for (const _ of victims) start();
       const before = grantsIn(log).length;
-      await until("somebody is served", async () => grantsIn(log).length > before);
+      await until("a caller is served", async () => grantsIn(log).length > before);
       if (!kept.held) faults.push(`after ${killedMs.size} kills the lock that was kept is lost`);
     }
     const before = grantsIn(log).length;
-    await until("everybody is served", async () => {
+    await until("all keys are served", async () => {
       const since = grantsIn(log).slice(before);
       return KEYS.every((key) => since.some((grant) => grant.key === key)) || faults.length > 0;
     });

@@ -1,7 +1,6 @@
 /**
- * A process that locks and writes until it is killed, at any moment. What it was granted it appends to a log, which is how the
- * test knows afterwards: `grant` with the key, the fence and until when the lease lasts, on the clock that all processes of the
- * machine share, `end` just before it gives the lease back, and `freed` when that is confirmed.
+ * A process that locks and writes until it is killed. It appends to a log: `grant` with the key, the fence and the end of the lease on the
+ * clock that all processes share, `end` before it releases the lease, and `freed` when the release is confirmed.
  *
  * It is compiled before it runs, and so imports no package by a name that only the tests know.
  */
@@ -28,7 +27,7 @@ async function takeTurns(key: string): Promise<void> {
       await sleep(Math.random() * 60);
       if (lease.held) appendFileSync(log, `end ${key} ${lease.fence}\n`);
       if (await lease.release()) appendFileSync(log, `freed ${key} ${lease.fence}\n`);
-      // So that a kill often finds the release to be the last that was written, before the disk was waited for.
+      // So a kill often comes right after a release.
       if (pace === "quiet") await sleep(Math.random() * 150);
     } catch {
       await sleep(10);

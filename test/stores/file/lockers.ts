@@ -3,7 +3,6 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileDriver } from "../../../src/stores/file/driver.ts";
 
-/** What they run. */
 export const lockerProgram = new URL("./locker-process.ts", import.meta.url);
 
 export async function end(child: ChildProcess): Promise<void> {

@@ -1,7 +1,6 @@
 /**
- * All processes that have a folder open get killed, each at a random moment: while they open it, or while they lock and write. Then
- * nobody has it open, and what is true has to be found in the logs. The system keeps what a process wrote that was killed, so nothing may be
- * lost: what was held is held, what was given back is free, and fences only grow.
+ * All processes that have a folder open are killed, each at a random moment: while they open it, or while they lock and write. Held locks must
+ * stay held, released locks must be free, and fences only grow.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -17,18 +16,18 @@ import type { KillReport, KillRoundsOptions } from "./kill-rounds.ts";
 import { end, lockerProgram, recordsIn } from "./lockers.ts";
 import { checkPages } from "./page-check.ts";
 
-/** Long enough to be looked at after whoever held it was killed, also on a busy machine. */
+/** Long enough to find a lease after its process was killed, also on a busy machine. */
 const TTL_MS = 3_000;
-/** About what a process takes to open the folder, with its thread. */
+/** About the time that a process takes to open the folder. */
 const OPENING_MS = 200;
-/** Rounds do not wait for what those before them have left. */
+/** Rounds use different keys, so they do not wait for the leases of the rounds before. */
 const GROUPS = 6;
 const KEYS_OF_A_GROUP = 4;
-/** What a process may take to open the folder where others are busy. */
+/** The longest time to open the folder on a busy machine. */
 const PATIENCE_MS = 30_000;
-/** Records of keys that nobody has used for longer may be gone. */
+/** Records of keys that were idle for longer may be removed. */
 const KEPT_MS = 200_000;
-/** It must last for all rounds, as nobody renews it. */
+/** It lasts for all rounds, because it is not renewed. */
 const kept = claimRequest("kept", { key: "kept", ttlMs: 3_600_000 });
 
 export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Promise<KillReport> {
@@ -57,7 +56,7 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
       await end(child);
     };
     await Promise.all(Array.from({ length: processes }, live));
-    // Otherwise it is the next processes that find what these have left, and may be killed over it.
+    // Otherwise the next processes open the folder first, and may be killed meanwhile.
     if (Math.random() < 0.5) faults.push(...(await look(data, log, fence)));
   }
 
@@ -70,7 +69,7 @@ export async function loneRounds(options: Omit<KillRoundsOptions, "forMs">): Pro
   return { rounds: round, kills: killedMs.size, grants: grants.length, heldWhenKilled, faults };
 }
 
-/** Takes a lock that nobody gives back, and leaves nothing open. Resolves to its fence. */
+/** Takes a lock that is never released, and closes the folder. Resolves to its fence. */
 async function holdForGood(data: string): Promise<bigint> {
   const store = fileStore(data);
   try {
@@ -82,7 +81,7 @@ async function holdForGood(data: string): Promise<bigint> {
   }
 }
 
-/** Resolves when the process has said this word, to what has happened instead if it has not. */
+/** Resolves when the process has sent this word, or to the fault if it has not. */
 async function reach(child: ChildProcess, word: string): Promise<string | undefined> {
   const ended = once(child, "exit").then(
     ([code, signal]) => `a process ended by itself, with ${code ?? signal}`,
@@ -96,7 +95,7 @@ async function reach(child: ChildProcess, word: string): Promise<string | undefi
   return Promise.race([said, ended, silent]);
 }
 
-/** Opens the folder, which nobody has open, and compares what is true with what was written down. */
+/** Opens the folder, which no process has open, and compares the records with the log. */
 async function look(data: string, log: string, keptFence: bigint): Promise<string[]> {
   const found: string[] = [];
   const patience = { requestTimeoutMs: PATIENCE_MS };
@@ -115,7 +114,7 @@ async function look(data: string, log: string, keptFence: bigint): Promise<strin
   return found;
 }
 
-/** What is wrong with a key, of which these are all grants. */
+/** The faults of a key, of which these are all grants. */
 async function compare(locks: Locks, grants: readonly Grant[]): Promise<string[]> {
   const last = grants.at(-1);
   if (last === undefined) return [];

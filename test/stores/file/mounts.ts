@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import { onTestFinished } from "vitest";
 import { newFolder, testFolder } from "./folders.ts";
 
-/** Mounts a disk on a folder of the present test, and takes it away afterwards. */
+/** Mounts a disk on a folder of the present test, and unmounts it afterwards. */
 export function mountedFolder(options: string): string {
   const folder = testFolder();
   mount(folder, options);
@@ -12,25 +12,20 @@ export function mountedFolder(options: string): string {
   return folder;
 }
 
-/**
- * Whether disks can be mounted here. Where they cannot, it says loudly which tests are skipped; root in continuous integration is
- * expected to be able to, and so fails.
- */
-export function canMount(
-  tests: string,
-  { attempt = mountOnce, isRoot = process.getuid?.() === 0, isCi = process.env["CI"] === "true" } = {},
-): boolean {
+/** Whether disks can be mounted here. If not, it names the tests that are skipped; in continuous integration root must be able to. */
+export function canMount(tests: string): boolean {
+  const isRoot = process.getuid?.() === 0;
   try {
-    attempt();
+    mountOnce();
     return true;
   } catch (error) {
-    if (isRoot && isCi) throw error;
+    if (isRoot && process.env["CI"] === "true") throw error;
     skipped(tests, isRoot ? "mounting a disk is not allowed here" : "only root can mount a disk");
     return false;
   }
 }
 
-/** Says loudly that tests do not run here. */
+/** Warns that tests do not run here. */
 export function skipped(tests: string, because: string): void {
   console.warn(`\n*** SKIPPED: ${tests}, because ${because}. ***\n`);
 }

@@ -1,6 +1,6 @@
 /**
- * Looks at a file of LMDB page by page: whether every page is used once or free once, is what it says it is, and whether tables have
- * as many entries as they say. What a crash could have spoilt without anybody noticing for a while is found here.
+ * Checks an LMDB file page by page: every page is used once or free once and has its own number, and the counts of the tables are right. This finds damage by
+ * a crash that would go unnoticed for a while.
  *
  * The layout is that of the file's version 2 on machines with eight-byte words: a page begins with 24 bytes (its number,
  * its transaction, flags, and where its nodes begin and end), then has the places of its nodes.
@@ -25,7 +25,7 @@ export interface PageReport {
   readonly problems: readonly string[];
 }
 
-/** A file that nobody writes to meanwhile. */
+/** No process may write to the file meanwhile. */
 export function checkPages(path: string): PageReport {
   return new PageCheck(readFileSync(path)).report();
 }
@@ -107,7 +107,7 @@ class PageCheck {
     return { key, at: first * PAGE + HEAD, flags };
   }
 
-  /** Whether the page is there, and nobody else's. */
+  /** Whether the page is in the file and used once. */
   #use(page: number, what: string): boolean {
     const before = this.#used.get(page);
     if (before !== undefined) this.#problems.push(`page ${page} is used by ${before} and by ${what}`);
