@@ -6,4 +6,3 @@ export { joinSignals } from "./joined-signal.ts";
 export { makeFolder } from "./make-folder.ts";
 export { pause } from "./pause.ts";
 export { takeLock } from "./process-lock.ts";
-export { StayAwake } from "./stay-awake.ts";

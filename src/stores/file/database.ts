@@ -19,7 +19,7 @@ import {
 } from "./clock.ts";
 import { checkCommit, growTo, type Heads, rewriteHeads } from "./pages.ts";
 import { codedError } from "./protocol.ts";
-import { endKey, endMsOf, isIdle, keptUntilMs, keyOf, type NewRow, rowBytes } from "./rows.ts";
+import { endKey, isIdle, keptUntilMs, keyOf, type NewRow, rowBytes } from "./rows.ts";
 
 type Lmdb = typeof import("lmdb");
 type Rows = Table<Buffer, Buffer>;
@@ -86,6 +86,7 @@ export class Database {
     this.#records = this.#root.openDB("records", binary);
     this.#ends = this.#root.openDB("ends", binary);
     this.transact(() => {
+      this.#makeRoom(0);
       const time = resumedTime(this.#state, machine);
       if (time !== this.#state) this.#state = { ...this.#state, ...this.#aligned(time, machine) };
       // A folder may come back as it was earlier, while a process remembers later versions. So each opening begins at random.
@@ -138,8 +139,8 @@ export class Database {
   removeEnded(looks: number, limit: number): { readonly removed: number; readonly looked: number } {
     const nowMs = this.nowMs();
     let [removed, looked] = [0, 0];
-    for (const { key: entry } of [...this.#ends.getRange({ limit: looks })]) {
-      if (endMsOf(entry) >= nowMs || removed === limit) break;
+    for (const { key: entry } of [...this.#ends.getRange({ end: endKey(nowMs, NOTHING), limit: looks })]) {
+      if (removed === limit) break;
       looked++;
       const key = keyOf(entry);
       this.#makeRoom(entry.length);

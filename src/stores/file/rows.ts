@@ -48,10 +48,6 @@ export function endKey(atMs: number, key: Uint8Array): Buffer {
   return entry;
 }
 
-export function endMsOf(entry: Buffer): number {
-  return entry.readDoubleBE(0);
-}
-
 export function keyOf(entry: Buffer): Buffer {
   return entry.subarray(8);
 }
