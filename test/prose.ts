@@ -10,24 +10,24 @@ interface Pattern {
 export const patterns: Readonly<Record<string, Pattern>> = {
   "begins with What, Whoever, One that": {
     isIn: (text) => /^(What|Whoever|Whatever|Whichever|Whose|Whom|One that|That which)\b/.test(text),
-    most: { code: 9.9, pages: 3 },
+    most: { code: 9.9, pages: 0.4 },
   },
   "nobody, somebody, whoever": {
     isIn: (text) => /\b(nobody|somebody|anybody|everybody|whoever|whomever)\b/i.test(text),
-    most: { code: 7.3, pages: 5.7 },
+    most: { code: 7.3, pages: 0.4 },
   },
   "what without a noun": {
     isIn: (text) => /\b(of|for|to|in|with|by|from|than|and|or|,) what\b/i.test(text),
-    most: { code: 3.5, pages: 2.3 },
+    most: { code: 3.5, pages: 0.3 },
   },
   "rare words": {
     isIn: (text) =>
       /\b(anew|dear|dearer|told of|of before|thereof|lest|save that|but for those|comes? about|comes? of|at the most|at the least)\b/i.test(
         text,
       ),
-    most: { code: 1.4, pages: 1.8 },
+    most: { code: 1.4, pages: 0.2 },
   },
-  "over 30 words": { isIn: (text) => text.split(/\s+/).length > 30, most: { code: 2.2, pages: 7.2 } },
+  "over 30 words": { isIn: (text) => text.split(/\s+/).length > 30, most: { code: 2.2, pages: 2 } },
 };
 
 /** The sentences of more than three words, with inline code as one word. */
