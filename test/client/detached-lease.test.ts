@@ -22,6 +22,7 @@ describe("a token of the caller's", () => {
 });
 
 describe("detaching a lease", () => {
+  // Otherwise this client would release the claim at its own deadline, though another server has extended it.
   test("stops renewing it, leaves it until its ttl is over, and says that it is not held here", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();
@@ -86,6 +87,7 @@ describe("a wait that is cancelled with detachOnAbort", () => {
     expect(behind.state).toBe("pending");
   });
 
+  // A call is cancelled; its grant arrives afterwards. Releasing it would take the claim from the call that continues it.
   test("is not taken back by an answer that comes late", async () => {
     const scene = new Scene();
     scene.faults = ({ verb }) => (verb === "acquire" ? { afterMs: 100 } : undefined);

@@ -72,6 +72,7 @@ describe("a listener that acts at once", () => {
     expect((await scene.status("k")).heldCount).toBe(0);
   });
 
+  // The claim leaves during its own event; its heartbeat must not be scheduled in place of the release.
   test("may cancel what has just begun to wait", async () => {
     const scene = new Scene();
     scene.keep(await scene.rival().mutex("k").acquire());
@@ -173,6 +174,7 @@ describe("a listener that acts at once", () => {
     expect((await scene.status("k")).heldCount).toBe(0);
   });
 
+  // The event is published while the lease is being lost; `held` would lose it a second time.
   test("may look at a lease when an outage is told of, though the outage is what ends it", async () => {
     const scene = new Scene();
     const lease = await scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire();

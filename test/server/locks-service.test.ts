@@ -138,6 +138,7 @@ describe("acquire", () => {
     expect(again.lease?.fence).toBeGreaterThan(0n);
   });
 
+  // The server has not noticed that the first connection broke, so the id is still in use.
   test("a call that comes back with the same id goes on where the broken one was", async () => {
     const request = { key: newKey(), requestId: "again", token: "secret", ttlMs: 60_000 };
     const locks = client();
@@ -372,6 +373,7 @@ describe("acquire many", () => {
 });
 
 describe("extend, list and watch", () => {
+  // The lease is detached before the caller learns of it, so that no other server's extension meets a stale deadline.
   test("extend prolongs a detached lease, and says when it is gone", async () => {
     const key = newKey();
     const locks = client();

@@ -145,6 +145,7 @@ test("one claim that may not be renewed does not cost the others of the same hea
   await session.close();
 });
 
+// Another client reads the owner in a listing and subscribes to it: the store pushes to one subscriber only.
 test("grants are pushed only to the client that asked, also when another names its owner", async () => {
   const mine = remoteStore(server.url, { token: "token-acquire" });
   const theirs = remoteStore(server.url, { token: "token-all" });

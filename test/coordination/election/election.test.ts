@@ -163,6 +163,7 @@ describe("an election", () => {
     expect(first.election.status().state).toBe("campaigning");
   });
 
+  // The office is lost, the body goes on, and this client could win again.
   test("a body that ignores its signal never runs beside a second one in the same process", async () => {
     const fleet = new Fleet();
     let open = () => {};

@@ -30,6 +30,7 @@ describe("a schedule", () => {
     expect(job.runs).toEqual([]);
   });
 
+  // The notes of its ticks have been removed; the floor was raised before.
   test("a replica whose clock is behind by more than any bound runs nothing again", async () => {
     const job = new Scheduled(EVERY_SECOND, { maxSkewMs: 0, history: 1, overlap: "allow" });
     job.start(job.fleet.add());
@@ -146,6 +147,7 @@ describe("missed ticks", () => {
     expect(job.ticks).toEqual([60, 240, 300, 360]);
   });
 
+  // Notes of newer ticks push out old ones; the floor must stay below the pending ticks.
   test("those that are still to be made up for keep their place while newer ones run", async () => {
     const missed = { missed: "all", maxMissed: 50, history: 1, maxSkewMs: 0, overlap: "queue" } as const;
     const job = new Scheduled(EVERY_SECOND, { ...missed, lateMs: 1_000 });
@@ -218,6 +220,7 @@ describe("missed ticks", () => {
 });
 
 describe("a wall clock that is set", () => {
+  // The tick is due once more, and its notes say that it is settled.
   test("back: nothing runs twice, and nothing is lost", async () => {
     const job = new Scheduled(EVERY_MINUTE);
     const replica = job.fleet.add();
@@ -330,6 +333,7 @@ describe("a replica that dies in the middle", () => {
     return job;
   }
 
+  // The runner dies in its body: there is a start note without an end.
   test("is taken over after its ttl, with a higher fence, once", async () => {
     const job = await dying(true);
     expect(job.ticks).toEqual([30, 30, 60]);
@@ -448,6 +452,7 @@ describe("the claim of a tick", () => {
 });
 
 describe("a store that is away", () => {
+  // A wait that timed out does not settle a tick; only its notes do.
   test("nobody runs, and that is told", async () => {
     const job = new Scheduled(EVERY_MINUTE, { lateMs: 5_000 });
     const replica = job.fleet.add();
@@ -536,6 +541,7 @@ describe("a store that is away", () => {
     expect(job.ticks).toEqual([60, 120]);
   });
 
+  // Without a floor the schedule starts again, ahead of all clocks.
   test("one that has lost its data makes nobody run what may have been run", async () => {
     const job = new Scheduled(EVERY_MINUTE);
     const replica = job.fleet.add();

@@ -223,6 +223,7 @@ describe("the end of an endless body", () => {
 });
 
 describe("what crosses on the way", () => {
+  // It names a token whose claim is gone, and the cell of the lease is no longer read.
   test("a renewal that arrives after the release revives nothing, and its answer is no loss", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);
@@ -238,6 +239,7 @@ describe("what crosses on the way", () => {
     expect(world.locks.stats().lost).toBe(0);
   });
 
+  // Cells are never reused, so the late answer is written to a cell that no lease reads.
   test("an answer about a lease that is over proves nothing for the next one on the same key", async () => {
     const world = new TwoThreads();
     const first = await keptLease(world);
@@ -263,6 +265,7 @@ describe("what crosses on the way", () => {
     expect(rival.held).toBe(true);
   });
 
+  // The event loop never turns again, so only the shared word says that the first heartbeat gave up.
   test("a lease that the body knows to be over is not renewed, though no message says so", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);
@@ -274,6 +277,7 @@ describe("what crosses on the way", () => {
     expect(world.renewals).toBe(before);
   });
 
+  // The application may have found `held` false already.
   test("an answer that comes after the deadline is not believed", async () => {
     const world = new TwoThreads();
     const lease = await keptLease(world);

@@ -31,6 +31,7 @@ test("cas: a refusal is not taken from what was known", async () => {
   expect((await b.store.acquire(attempt("k", "b"))).state).toBe("held");
 });
 
+// The record may have changed since it was read, so the server compares its version.
 test("cas: neither is that a claim is gone, nor that there was nothing to release", async () => {
   const scene = createScene();
   const [a, b] = [scene.process(), scene.process()];
@@ -62,6 +63,7 @@ test("cas: a reply that is lost is an outage, and asking again is the same claim
   expect(await a.store.acquire(attempt("k", "a"))).toMatchObject({ state: "held", fence: BigInt(fence) });
 });
 
+// The repeated acquire would find its claim in the cached record, whose old version the server confirms.
 test("cas: a request that is lost leaves nothing behind in memory either", async () => {
   const scene = createScene();
   const a = scene.process();

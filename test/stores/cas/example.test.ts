@@ -1,18 +1,11 @@
-/** The page about drivers: its examples are those that the tests run, and its tables leave nothing out. */
+/** The tables of the page about drivers leave nothing out. */
 import { expect, test } from "vitest";
 import { read } from "../../source-tree.ts";
 
 const page = read("docs/stores/writing-a-store.md");
 const driver = read("src/stores/cas/driver.ts");
 
-test.each(["map-driver.ts", "sqlite-driver.ts", "sqlite-errors.ts"])(
-  "the %s in the docs is the one that the tests run",
-  (file) => {
-    expect(page).toContain(`\`\`\`ts\n${read(`examples/driver/${file}`)}\`\`\``);
-  },
-);
-
-/** What the first cells of tables name, as in "| `keepUntilMs`, `idle` | … |". */
+/** The names in the first cells of tables, as in "| `keepUntilMs`, `idle` | … |". */
 const listed = [...page.matchAll(/^\| (`[^|]*) \|/gm)].flatMap(([, cell = ""]) =>
   [...cell.matchAll(/`(\w+)/g)].map(([, name]) => name),
 );

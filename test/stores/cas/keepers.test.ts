@@ -144,6 +144,7 @@ test("cas: a claim whose own keeper has ended is gone", async () => {
   expect(await renewing).toEqual([{ state: "gone" }]);
 });
 
+// The process notes the end of the claim before it sends the change.
 test("cas: a claim of which the reply was lost is ended by the process that asked for it", async () => {
   const { clock, process } = createScene();
   let lose = false;

@@ -113,6 +113,7 @@ async function longestMs(
   return longest;
 }
 
+// The loser of a swap leaves no trace, so the winner does not know of it; the record itself says when to pause.
 test("cas: a newcomer is soon in where a process that is hardly nearer had the key to itself", async () => {
   expect(await longestMs(withServerTime, [4], 4.5)).toBeLessThan(550);
 });

@@ -71,6 +71,7 @@ test("cas: what was decided by one server's clock is not done by another's", asy
   expect(await a.store.renew([attempt("k", "a")])).toMatchObject([{ state: "held" }]);
 });
 
+// The driver checks the window of a change against the server's clock together with the change.
 test("cas: a change that is held up for longer than a flight is not made", async () => {
   const scene = createScene();
   const a = scene.process({ flightMs: 1_000 });

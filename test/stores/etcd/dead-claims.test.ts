@@ -20,6 +20,7 @@ describe.each([8, 9, 40])("etcd: %i processes that die at once", (dead) => {
     return scene;
   }
 
+  // A change compares at most eight ended leases. Nine processes die at once: the ninth must not be compared as alive.
   test("while one holds and the others wait leave the lock to the next who tries", async () => {
     const { store, soon, recordOf } = await afterTheirEnd(1, 1);
     expect(await soon(store.acquire(attempt("k", "next")))).toMatchObject({ state: "held" });

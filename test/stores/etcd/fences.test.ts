@@ -93,6 +93,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
     expect(answer.state === "held" && answer.fence > others.at(-1)!).toBe(true);
   });
 
+  // A fence stays below the revision of its record, whatever was granted before.
   test("many grants at once leave no room for an older fence", async () => {
     const [prefix, key] = ["many", "k"];
     const store = openStore(prefix);

@@ -28,6 +28,7 @@ describe("etcd: a lease that is found again", () => {
     expect((answer as { expiresInMs: number }).expiresInMs).toBeLessThanOrEqual(leftMs() ?? 0);
   });
 
+  // The lease ends between the second grant, which is refused, and the look at it.
   test("is an outage where it ends before it is looked at, and the next call has another", async () => {
     const { acquire } = createProcess({ "time to live": 800 });
     expect(await acquire(1_000)).toMatchObject({ code: "STORE_UNAVAILABLE" });

@@ -62,6 +62,7 @@ test("etcd: whoever tries is told of room that one of many holders has left by i
   }
 });
 
+// The answer must not wait for the looks at other holders, or it is late for a short lease.
 test("etcd: a heartbeat that was confirmed is answered at once, also where the looks at many holders are lost", async () => {
   let isLost = false;
   let lost = 0;

@@ -222,6 +222,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     await until("it is gone", async () => (await records.findOne({ _id: "short" })) === null, 10_000);
   });
 
+  // The insert asks for another `_id` than its filter, which the server refuses, or meets the marker.
   test("a version that is expected of a record that is gone is a conflict, also without the marker", async () => {
     const client = new MongoClient(server.url);
     const database = client.db(`requests-${++databases}`);

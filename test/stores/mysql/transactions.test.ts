@@ -42,6 +42,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     return Number(rows[0]?.["count"] ?? rows[0]?.["COUNT"]);
   }
 
+  // The call reads the clock in time, waits for a locked row, and would write after its time.
   test("a swap that gets at its row only after its time writes nothing, and says so", async () => {
     const driver = newDriver(database.pool());
     await swapNow(driver, [changeOf("late", undefined, "before")]);
@@ -328,6 +329,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     expect(texts).toEqual(["before", undefined, "before"]);
   });
 
+  // With `set timestamp` it would drop claims of others as expired.
   test("a session with a clock of its own is refused, and makes no second holder", async () => {
     const lease = await createLocks(database.store(database.pool()))
       .mutex("clock", { ttlMs: 60_000 })
@@ -364,6 +366,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     },
   );
 
+  // After `use` the store would find another table.
   test("a store stays with the database of its first use, wherever its connections are pointed to", async () => {
     await database.admin("create database `else where`");
     const pool = database.pool({ connectionLimit: 1 });

@@ -223,6 +223,7 @@ describe.skipIf(!canRunPostgres())("postgres: pipelines", () => {
     };
   }
 
+  // A pool with one connection would keep every other caller waiting.
   test("whoever waits for the only connection gets it, however much there is to send", async () => {
     const pool = poolOf({ max: 1 });
     const stop = await endless(pool);

@@ -1,6 +1,12 @@
 /**
- * One request that comes through several store objects at once, as when a call is repeated through another server: it is
- * one claim, and whoever is told of it is told the same fence.
+ * One request through several store objects at once, as after a retry through another server: one claim with one fence.
+ *
+ * Why fences grow: let X be held with fence F, and Y be granted later. A majority confirmed F while it held X, and a majority
+ * grants Y. A server in both confirmed F before X left it, so its own fence for Y is above F.
+ *
+ * Why one request has one fence: let objects S and T hand out f and g. A server confirmed both, f first. From then on f was
+ * proposed by S there, or joined. T could not replace it, and S had not failed, so g is f. Without that rule S counts A and B,
+ * T counts B and C, and A, B and C end with two fences. A refused object asks all servers again and adopts the fence it finds.
  */
 import { type ClaimRequest, HoldfastError, type RenewAnswer, type Store } from "holdfast";
 import { expect, test } from "vitest";

@@ -1,4 +1,13 @@
-/** Claims that hold a minority each must not wait for each other for ever. */
+/**
+ * Claims that hold a minority each must not wait for each other for ever.
+ *
+ * Why one of them gets a majority: the clients agree on the first server that answers, and an exclusive claim there leads. All
+ * others release their servers within two `backoffMs` and a heartbeat, and stay out of the queues for their pause. The leader
+ * stays queued. Pauses and its patience double, so they exceed the time that the queue takes to reach it. If clients disagree
+ * about the first server, jitter ends the patience of one leader before the other.
+ *
+ * A late "held" answer counts as a push: otherwise a hold would stay unknown until the next heartbeat, with all others behind it.
+ */
 import type { Lease, Locks, QuorumMember } from "holdfast";
 import { describe, expect, test } from "vitest";
 import { Random } from "../../simulation/random.ts";
