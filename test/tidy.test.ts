@@ -4,12 +4,6 @@ import { dirname, join, posix } from "node:path";
 import { describe, expect, test } from "vitest";
 import { documents, filesBelow, read, root } from "./source-tree.ts";
 
-/** Files that may be longer than MAX_LINES, each with the length at which to think again. */
-const longFiles: Readonly<Record<string, number>> = {
-  // One claim's whole life is one state machine; cutting it in two would hide half of its transitions.
-  "src/client/live-claim.ts": 960,
-};
-
 const MAX_LINES = 400;
 
 /** A decision about a part that is being replaced. */
@@ -137,9 +131,8 @@ describe("files", () => {
   });
 
   test("sources are short enough to read at a sitting", () => {
-    const long = sources.filter((path) => read(path).split("\n").length > (longFiles[path] ?? MAX_LINES) + 1);
+    const long = sources.filter((path) => read(path).split("\n").length > MAX_LINES + 1);
     expect(long).toEqual([]);
-    expect(Object.keys(longFiles).filter((path) => !sources.includes(path))).toEqual([]);
   });
 
   test("what tests that share a process import has no hooks, which would be called for the first of them alone", () => {

@@ -57,14 +57,6 @@ export function tooLateError(key: string): HoldfastError {
   );
 }
 
-export function unsoundError(key: string): HoldfastError {
-  return new HoldfastError(
-    "STORE_FAILURE",
-    `The store gave an invalid answer for "${key}". Check that the store keeps the contract in docs/stores/writing-a-store.md.`,
-    { key },
-  );
-}
-
 export function takenOverError(key: string, id: string): HoldfastError {
   return new HoldfastError(
     "INVALID_ARGUMENT",

@@ -224,11 +224,6 @@ export function publish<Kind extends EventKind>(kind: Kind, event: HoldfastEvent
   channels[kind].publish(event);
 }
 
-/** Whether anybody listens to any of them. Too dear for every lock cycle. */
-export function anybodyListens(): boolean {
-  return kinds.some((kind) => channels[kind].hasSubscribers);
-}
-
 /**
  * Calls the handlers with the events of all clients of this process, as they happen, until the returned function is called.
  * What a handler throws is an uncaught exception of the process, and in no lock's way.

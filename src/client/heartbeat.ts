@@ -15,12 +15,11 @@ import { batches, callStore, checkOwner, HoldfastError, heartbeatCalls } from ".
 import { Agenda, UNTRACKED } from "./agenda.ts";
 import { outsideBodies } from "./body.ts";
 import { idInUseError, unavailableError } from "./claim-errors.ts";
-import type { LiveClaim } from "./live-claim.ts";
+import type { ClaimRunner } from "./claim-runner.ts";
 import type { ClientSettings, HoldfastWarning } from "./options.ts";
 import { Report } from "./report.ts";
 import type { StandbyHeartbeat } from "./standby.ts";
 import type { LocksStats } from "./stats.ts";
-import type { Wait } from "./wait.ts";
 
 /** How many pushes for unknown claims are remembered. Forgetting one costs at most the time to the next heartbeat. */
 const MAX_EARLY_GRANTS = 1_000;
@@ -38,9 +37,9 @@ export class Heartbeat {
   readonly owner = checkOwner(`${hostname()}:${process.pid}:${randomUUID().slice(0, 8)}`);
   readonly report: Report;
   readonly stats: LocksStats;
-  readonly #claims = new Agenda<LiveClaim>();
+  readonly #claims = new Agenda<ClaimRunner>();
   /** The claims that wait in a queue: grants are pushed for these. */
-  readonly #waiting = new IdIndex<Wait>();
+  readonly #waiting = new IdIndex<ClaimRunner>();
   /** Claims that a grant was pushed for before anything was known of their waiting, by name. */
   readonly #earlyGrants = new Set<string>();
   /** Names of open claims whose id the caller chose. */
@@ -71,11 +70,11 @@ export class Heartbeat {
   }
 
   /** Takes a claim in, or takes note that its `dueMs` has changed. */
-  schedule(claim: LiveClaim): void {
+  schedule(claim: ClaimRunner): void {
     if (this.#claims.plan(claim)) this.#arm();
   }
 
-  untrack(claim: LiveClaim): void {
+  untrack(claim: ClaimRunner): void {
     this.#claims.remove(claim);
     if (this.#claims.isEmpty) this.#idle?.resolve();
   }
@@ -92,13 +91,13 @@ export class Heartbeat {
   }
 
   /** From now on a grant of this claim may be pushed. Whether one was, before the store's answer arrived. */
-  expectGrant(wait: Wait): boolean {
-    this.#waiting.add(wait);
-    return this.#earlyGrants.size > 0 && this.#earlyGrants.delete(claimName(wait.claim.request));
+  expectGrant(claim: ClaimRunner): boolean {
+    this.#waiting.add(claim);
+    return this.#earlyGrants.size > 0 && this.#earlyGrants.delete(claimName(claim.request));
   }
 
-  expectNoGrant(wait: Wait): void {
-    this.#waiting.remove(wait);
+  expectNoGrant(claim: ClaimRunner): void {
+    this.#waiting.remove(claim);
   }
 
   /** While somebody waits, the process must not end for want of anything else to do. */
@@ -131,7 +130,7 @@ export class Heartbeat {
   }
 
   /** Sends a heartbeat for each claim, right now. */
-  renew(claims: readonly LiveClaim[], nowMs: number): void {
+  renew(claims: readonly ClaimRunner[], nowMs: number): void {
     for (const batch of batches(claims)) this.#sendRenewals(batch, nowMs);
   }
 
@@ -221,7 +220,7 @@ export class Heartbeat {
     timer.cancel();
   }
 
-  async #shutDown(claim: LiveClaim): Promise<void> {
+  async #shutDown(claim: ClaimRunner): Promise<void> {
     const { key } = claim.request;
     try {
       await claim.shutDown();
@@ -231,22 +230,22 @@ export class Heartbeat {
     }
   }
 
-  #sendRenewals(claims: readonly LiveClaim[], sentMs: number): void {
+  #sendRenewals(claims: readonly ClaimRunner[], sentMs: number): void {
     this.stats.renewals += claims.length;
-    const refs = claims.map((claim) => claim.renewalSent(sentMs));
+    const refs = claims.map((claim) => claim.heartbeatSent(sentMs));
     callStore(() => this.store.renew(refs)).then(
       (answers) => {
         const nowMs = this.wake();
         if (!this.stats.storeAvailable && answers?.some((answer) => answer?.state !== "failed"))
           this.report.answered();
         claims.forEach((claim, index) => {
-          claim.renewalAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);
+          claim.heartbeatAnswered(refs[index] as RenewRef, sentMs, nowMs, answers?.[index]);
         });
       },
       (error: unknown) => {
-        this.wake();
+        const nowMs = this.wake();
         claims.forEach((claim, index) => {
-          claim.renewalFailed(refs[index] as RenewRef, sentMs, error);
+          claim.heartbeatFailed(refs[index] as RenewRef, sentMs, nowMs, error);
         });
       },
     );
@@ -268,9 +267,9 @@ export class Heartbeat {
 
   #onGrant(refs: readonly GrantRef[]): void {
     const nowMs = this.wake();
-    const unproven: LiveClaim[] = [];
+    const unproven: ClaimRunner[] = [];
     for (const ref of refs) {
-      const claim = this.#waiting.find(ref.id, (wait) => wait.claim.request.key === ref.key)?.claim;
+      const claim = this.#waiting.find(ref.id, ({ request }) => request.key === ref.key);
       if (claim === undefined) this.#rememberEarly(claimName(ref));
       else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);
     }
@@ -288,11 +287,11 @@ export class Heartbeat {
   }
 
   #run(nowMs: number): void {
-    const renewals: LiveClaim[] = [];
+    const renewals: ClaimRunner[] = [];
     // The agenda is read anew each time: an abort listener of the application may have acquired or released anything.
     for (let next = this.#claims.next; next !== undefined; next = this.#claims.next) {
       if (next.wakeMs - next.earlyMs > nowMs) break;
-      if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs) === "renew") renewals.push(next);
+      if (next.dueMs - next.earlyMs <= nowMs && next.fallDue(nowMs)) renewals.push(next);
       if (next.slot !== UNTRACKED && next.wakeMs < next.dueMs) this.#claims.postpone(next);
     }
     const alive = renewals.filter((claim) => claim.alive);

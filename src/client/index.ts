@@ -1,5 +1,5 @@
 export { runBody } from "./body.ts";
-export { closedError, unsoundError } from "./claim-errors.ts";
+export { closedError } from "./claim-errors.ts";
 export { endable, Waiting } from "./endable.ts";
 export {
   type AcquireEvent,

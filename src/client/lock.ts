@@ -2,12 +2,12 @@ import { onAbort } from "../platform/index.ts";
 import type { KeyStatus } from "../store/index.ts";
 import { bounds, checkInteger, HoldfastError, NewRequest } from "../store/index.ts";
 import { runBody } from "./body.ts";
-import type { Verdict } from "./caller.ts";
 import { closedError } from "./claim-errors.ts";
+import type { AcquireResult } from "./claim-outcomes.ts";
+import { ClientClaim } from "./client-claim.ts";
 import type { Heartbeat } from "./heartbeat.ts";
 import { jsonable } from "./jsonable.ts";
 import type { Lease } from "./lease.ts";
-import { LiveClaim } from "./live-claim.ts";
 import { Nesting } from "./nesting.ts";
 import {
   type AcquireOptions,
@@ -172,14 +172,14 @@ export class KeyLock implements Lock, Semaphore {
     return lease;
   }
 
-  async #try(claim: LiveClaim, options: AcquireOptions): Promise<Verdict> {
+  async #try(claim: ClientClaim, options: AcquireOptions): Promise<AcquireResult> {
     const { signal } = options;
     const ask = () => claim.tryAcquire();
-    const verdict = await (signal === undefined ? ask() : cancellable(claim, signal, ask, options));
-    return verdict !== "contended" && this.#settings.reentrant ? SharedClaim.first(verdict) : verdict;
+    const result = await (signal === undefined ? ask() : cancellable(claim, signal, ask, options));
+    return result !== "contended" && this.#settings.reentrant ? SharedClaim.first(result) : result;
   }
 
-  #newClaim(options: AcquireOptions & PermitOptions, waitMs: number): LiveClaim {
+  #newClaim(options: AcquireOptions & PermitOptions, waitMs: number): ClientClaim {
     const heartbeat = this.#heartbeat;
     if (heartbeat.closing) throw closedError(this.key);
     options.signal?.throwIfAborted();
@@ -188,7 +188,7 @@ export class KeyLock implements Lock, Semaphore {
     }
     const settings = this.#settings;
     const request = new NewRequest(this, heartbeat, settings, options, waitMs > 0);
-    return new LiveClaim(heartbeat, settings, request, options.id !== undefined);
+    return new ClientClaim(heartbeat, settings, request, options.id !== undefined);
   }
 }
 
@@ -224,7 +224,7 @@ export async function runAndRelease<L extends AsyncDisposable, T>(
 }
 
 async function cancellable<T>(
-  claim: LiveClaim,
+  claim: ClientClaim,
   signal: AbortSignal,
   start: () => Promise<T>,
   options: AcquireOptions,

@@ -1,24 +1,23 @@
 /**
- * What one client counts and tells. Counting is always on; an event is made only when somebody listens to its channel.
+ * The statistics and events of one client. Counting is always on; an event is made only if its channel has listeners.
  *
- * Everything is told last, when the step that it tells of is complete. A listener may do anything then, even cancel or close
- * what it is being told of, as an abort listener of the application may.
+ * An event describes its claim at once and is published by `flush`, when the step of the claim is complete. A listener may call
+ * anything then, even end the claim of the event.
  */
 import type { Clock } from "../platform/index.ts";
-import type { HoldfastError, LeaseLostError } from "../store/index.ts";
+import type { HoldfastError, LossReason } from "../store/index.ts";
+import type { ClaimOutcomes } from "./claim-outcomes.ts";
 import {
-  anybodyListens,
   type CancelReason,
   channels,
   type EventClaim,
+  type EventKind,
+  type HoldfastEvents,
   publish,
   type Trouble,
 } from "./events.ts";
-import type { LiveClaim } from "./live-claim.ts";
 import type { ClientSettings, HoldfastWarning } from "./options.ts";
 import { newStats } from "./stats.ts";
-
-const nothing = () => {};
 
 export class Report {
   readonly stats = newStats();
@@ -29,6 +28,7 @@ export class Report {
   /** Since when the store has been unavailable, if it is. */
   #downSinceMs = 0;
   #isClosed = false;
+  readonly #told: (() => void)[] = [];
 
   constructor(store: string, owner: string, settings: ClientSettings) {
     this.#store = store;
@@ -37,67 +37,82 @@ export class Report {
     this.#settings = settings;
   }
 
+  /** Runs something once the present step is complete. */
+  later(tell: () => void): void {
+    this.#told.push(tell);
+  }
+
+  /** The step is complete. */
+  flush(): void {
+    while (this.#told.length > 0) this.#told.shift()?.();
+  }
+
+  #publish<Kind extends EventKind>(kind: Kind, event: HoldfastEvents[Kind]): void {
+    this.later(() => publish(kind, event));
+  }
+
   // Asking and waiting.
 
-  asked(claim: LiveClaim, waitMs: number, again: boolean): void {
+  asked(claim: ClaimOutcomes, waitMs: number, again: boolean): void {
     if (!again) this.stats.asked++;
-    if (channels.acquire.hasSubscribers) publish("acquire", { claim: this.#claim(claim), waitMs, again });
+    if (channels.acquire.hasSubscribers)
+      this.#publish("acquire", { claim: this.#claim(claim), waitMs, again });
   }
 
-  /** The claim is about to be asked for anew, after which nobody knows any more since when it has been waiting. */
-  askedAnew(claim: LiveClaim): void {
-    if (anybodyListens()) this.#claim(claim);
+  waiting(claim: ClaimOutcomes): void {
+    if (channels.waiting.hasSubscribers) this.#publish("waiting", { claim: this.#claim(claim) });
   }
 
-  waiting(claim: LiveClaim): void {
-    if (channels.waiting.hasSubscribers) publish("waiting", { claim: this.#claim(claim) });
-  }
-
-  granted(claim: LiveClaim, nowMs: number, again: boolean): void {
+  granted(claim: ClaimOutcomes, nowMs: number, again: boolean): void {
     if (!channels.granted.hasSubscribers) return;
     const subject = this.#claim(claim);
-    publish("granted", { claim: subject, waitedMs: nowMs - subject.askedMs, fence: claim.fence, again });
+    this.#publish("granted", {
+      claim: subject,
+      waitedMs: nowMs - subject.askedMs,
+      fence: claim.fence,
+      again,
+    });
   }
 
-  contended(claim: LiveClaim): void {
+  contended(claim: ClaimOutcomes): void {
     this.stats.contended++;
-    if (channels.contended.hasSubscribers) publish("contended", this.#outcome(claim));
+    if (channels.contended.hasSubscribers) this.#publish("contended", this.#outcome(claim));
   }
 
-  timedOut(claim: LiveClaim): void {
+  timedOut(claim: ClaimOutcomes): void {
     this.stats.timedOut++;
-    if (channels.timeout.hasSubscribers) publish("timeout", this.#outcome(claim));
+    if (channels.timeout.hasSubscribers) this.#publish("timeout", this.#outcome(claim));
   }
 
   // `again` says that no call of the application waited for it: it was to win a lost lease again.
 
-  cancelled(claim: LiveClaim, reason: CancelReason, again: boolean): void {
+  cancelled(claim: ClaimOutcomes, reason: CancelReason, again: boolean): void {
     if (!again) this.stats.cancelled++;
-    if (channels.cancelled.hasSubscribers) publish("cancelled", { ...this.#outcome(claim), reason });
+    if (channels.cancelled.hasSubscribers) this.#publish("cancelled", { ...this.#outcome(claim), reason });
   }
 
-  failed(claim: LiveClaim, error: HoldfastError, again: boolean): void {
+  failed(claim: ClaimOutcomes, error: HoldfastError, again: boolean): void {
     if (!again) this.stats.failed++;
     if (channels.failed.hasSubscribers) {
-      publish("failed", { ...this.#outcome(claim), ...this.#trouble(error) });
+      this.#publish("failed", { ...this.#outcome(claim), ...this.#trouble(error) });
     }
   }
 
   // Holding.
 
-  renewed(claim: LiveClaim, leftMs: number): void {
+  renewed(claim: ClaimOutcomes, leftMs: number): void {
     if (!channels.renewed.hasSubscribers) return;
-    publish("renewed", { claim: this.#claim(claim), fence: claim.fence, leftMs });
+    this.#publish("renewed", { claim: this.#claim(claim), fence: claim.fence, leftMs });
   }
 
-  renewalFailed(claim: LiveClaim, error: HoldfastError, leftMs: number): void {
+  renewalFailed(claim: ClaimOutcomes, error: HoldfastError, leftMs: number): void {
     this.stats.renewalFailures++;
     if (!channels["renewal-failed"].hasSubscribers) return;
-    publish("renewal-failed", { claim: this.#claim(claim), leftMs, ...this.#trouble(error) });
+    this.#publish("renewal-failed", { claim: this.#claim(claim), leftMs, ...this.#trouble(error) });
   }
 
   /** The same of a heartbeat that got no answer at all. It is noticed in the middle of a step, so it is told after that. */
-  renewalUnanswered(claim: LiveClaim, leftMs: number): void {
+  renewalUnanswered(claim: ClaimOutcomes, leftMs: number): void {
     this.stats.renewalFailures++;
     if (!channels["renewal-failed"].hasSubscribers) return;
     // No error: there was none, and making one for each of a hundred thousand leases would take a second of an outage.
@@ -105,7 +120,7 @@ export class Report {
     queueMicrotask(() => publish("renewal-failed", event));
   }
 
-  extending(claim: LiveClaim, ttlMs: number, proven: Promise<void>): void {
+  extending(claim: ClaimOutcomes, ttlMs: number, proven: Promise<void>): void {
     if (!channels.extended.hasSubscribers) return;
     const subject = this.#claim(claim);
     proven.then(
@@ -114,28 +129,26 @@ export class Report {
     );
   }
 
-  /**
-   * A lease is about to be lost, or one that was to be won again given up. Returns what tells so once that is done: of the
-   * claim as it is now, because the one after it is another.
-   */
-  losing(claim: LiveClaim, wasHeld: boolean, error: LeaseLostError): () => void {
-    const { reason } = error;
-    // Of one that is not held, the loss has been told before.
-    if (!wasHeld) return () => this.cancelled(claim, reason as CancelReason, true);
+  /** A lease is lost, or one that was to be won again is given up. */
+  lost(claim: ClaimOutcomes, wasHeld: boolean, reason: LossReason): void {
+    if (!wasHeld) {
+      // The loss was counted and published before.
+      this.cancelled(claim, reason as CancelReason, true);
+      return;
+    }
     this.stats.lost++;
     this.stats.lostBy[reason]++;
-    if (!channels.lost.hasSubscribers) return nothing;
+    if (!channels.lost.hasSubscribers) return;
     const heldMs = this.#clock.monotonicMs() - claim.heldSinceMs;
-    const told = this.#tellsKeys ? { error } : {};
-    const event = { claim: this.#claim(claim), fence: claim.fence, heldMs, reason, ...told };
-    return () => publish("lost", event);
+    const error = this.#tellsKeys ? { error: claim.lossError } : {};
+    this.#publish("lost", { claim: this.#claim(claim), fence: claim.fence, heldMs, reason, ...error });
   }
 
   // Giving back.
 
-  released(claim: LiveClaim, wasHeld: boolean): void {
+  released(claim: ClaimOutcomes, wasHeld: boolean): void {
     if (!channels.released.hasSubscribers) return;
-    publish("released", {
+    this.#publish("released", {
       claim: this.#claim(claim),
       fence: claim.fence,
       heldMs: this.#clock.monotonicMs() - claim.heldSinceMs,
@@ -143,19 +156,19 @@ export class Report {
     });
   }
 
-  releaseFailed(claim: LiveClaim, error: HoldfastError): void {
+  releaseFailed(claim: ClaimOutcomes, error: HoldfastError): void {
     this.stats.releaseFailures++;
     if (!channels["release-failed"].hasSubscribers) return;
     const heldMs = this.#clock.monotonicMs() - claim.heldSinceMs;
     const trouble = this.#trouble(error);
-    publish("release-failed", { claim: this.#claim(claim), fence: claim.fence, heldMs, ...trouble });
+    this.#publish("release-failed", { claim: this.#claim(claim), fence: claim.fence, heldMs, ...trouble });
   }
 
-  detached(claim: LiveClaim): void {
+  detached(claim: ClaimOutcomes): void {
     this.stats.detached++;
     if (!channels.detached.hasSubscribers) return;
     const heldMs = this.#clock.monotonicMs() - claim.heldSinceMs;
-    publish("detached", { claim: this.#claim(claim), fence: claim.fence, heldMs });
+    this.#publish("detached", { claim: this.#claim(claim), fence: claim.fence, heldMs });
   }
 
   forceReleased(key: string, id: string, released: boolean): void {
@@ -209,18 +222,18 @@ export class Report {
   }
 
   /** The one object that stands for a claim in all of its events, made when it is first needed. */
-  #claim(claim: LiveClaim): EventClaim {
+  #claim(claim: ClaimOutcomes): EventClaim {
     claim.subject ??= this.#describe(claim);
     return claim.subject;
   }
 
-  #describe({ request, askedMs }: LiveClaim): EventClaim {
+  #describe({ request, askedMs }: ClaimOutcomes): EventClaim {
     const { id, owner, application, weight, limit, priority, ttlMs, wait } = request;
     const key = this.#label(request.key);
     return { key, id, store: this.#store, owner, application, weight, limit, priority, ttlMs, wait, askedMs };
   }
 
-  #outcome(claim: LiveClaim): { claim: EventClaim; waitedMs: number } {
+  #outcome(claim: ClaimOutcomes): { claim: EventClaim; waitedMs: number } {
     const subject = this.#claim(claim);
     return { claim: subject, waitedMs: this.#clock.monotonicMs() - subject.askedMs };
   }

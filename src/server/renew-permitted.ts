@@ -1,5 +1,4 @@
-import { unsoundError } from "../client/index.ts";
-import { HoldfastError, type RenewAnswer, type RenewRef } from "../store/index.ts";
+import { HoldfastError, type RenewAnswer, type RenewRef, unsoundError } from "../store/index.ts";
 
 /**
  * Renews those claims of a call that may be renewed. Each has an answer of its own: neither does a refusal cost the others their leases, nor

@@ -10,6 +10,14 @@ export {
   StoreUnavailableError,
 } from "./errors.ts";
 export { batches, heartbeatCalls } from "./heartbeat-calls.ts";
+export {
+  answerTimeoutMs,
+  provenUntil,
+  retryAt,
+  retryPauseMs,
+  type Verdict,
+  verdictOn,
+} from "./holding.ts";
 export { NewRequest } from "./new-request.ts";
 export {
   type AcquireAnswer,
@@ -37,7 +45,7 @@ export {
   type Unsubscribe,
   type WaitingAnswer,
 } from "./store.ts";
-export { acquireFrom, callStore, isSound, releaseFrom } from "./store-calls.ts";
+export { acquireFrom, callStore, isSound, releaseFrom, unsoundError } from "./store-calls.ts";
 export { classesOf, closedStore, type ErrorMeaning, isMistake, meaning, storeError } from "./store-errors.ts";
 export { didYouMean, nearest } from "./suggestion.ts";
 export {

@@ -1,4 +1,5 @@
 /** Guards against stores that do not keep to their contract: one bad answer must not stop the loop of all claims. */
+import { HoldfastError } from "./errors.ts";
 import type { AcquireAnswer, ClaimRequest, RenewAnswer, Store } from "./store.ts";
 
 /** Calls the store. One that throws, instead of rejecting, has failed like any other. */
@@ -46,4 +47,13 @@ export function isSound(answer: AcquireAnswer | RenewAnswer | undefined): boolea
 
 function isNumber(value: unknown): boolean {
   return typeof value === "number" && !Number.isNaN(value);
+}
+
+/** The failure that an answer is which breaks the store contract. */
+export function unsoundError(key: string): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    `The store gave an invalid answer for "${key}". Check that the store keeps the contract in docs/stores/writing-a-store.md.`,
+    { key },
+  );
 }

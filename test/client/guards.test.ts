@@ -96,3 +96,16 @@ test("a lease that came of a try waits for its turn when it is won again", async
   await scene.clock.advance(0);
   expect(lease!.held).toBe(true);
 });
+
+/** The first acquire is slow and fails. Its repeat is granted before that. */
+test("a repeated acquire that fails after the grant does not count as a failed renewal", async () => {
+  const scene = new Scene();
+  scene.faults = ({ verb, count }) =>
+    verb === "acquire" && count === 1 ? { lose: "request", afterMs: 850 } : undefined;
+  const acquiring = scene.begin(scene.locks.mutex("k", { ttlMs: TTL_MS }).acquire());
+  await scene.clock.advance(500);
+  expect(acquiring.value?.held).toBe(true);
+  await scene.clock.advance(450);
+  expect(scene.sent("renew")).toHaveLength(0);
+  expect(scene.locks.stats()).toMatchObject({ renewalFailures: 0, failures: 1, held: 1 });
+});

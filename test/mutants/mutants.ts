@@ -7,13 +7,9 @@ export interface Mutant {
   readonly replace: string;
 }
 
-const record = "src/core/record.ts";
-const claim = "src/core/live-claim.ts";
-const heartbeat = "src/core/heartbeat.ts";
-const agenda = "src/core/agenda.ts";
-const report = "src/core/report.ts";
-const index = "src/core/id-index.ts";
-const sole = "src/core/sole-claim.ts";
+const record = "src/record/record.ts";
+const index = "src/record/id-index.ts";
+const sole = "src/record/sole-claim.ts";
 const memory = "src/stores/memory/memory-store.ts";
 const flights = "src/stores/cas/flights.ts";
 const operation = "src/stores/cas/operation.ts";
@@ -22,15 +18,9 @@ const ownClaims = "src/stores/cas/own-claims.ts";
 const lease = "src/stores/etcd/lease.ts";
 const swapRequest = "src/stores/etcd/swap-request.ts";
 const etcdDriver = "src/stores/etcd/driver.ts";
-const standby = "src/thread/standby.ts";
+const standby = "src/integrations/thread/standby.ts";
 
 export const mutants: readonly Mutant[] = [
-  {
-    name: "leases that are held for long are looked at when no new claim is left",
-    file: agenda,
-    find: "near === undefined || (far !== undefined && far.wakeMs < near.wakeMs) ? far : near",
-    replace: "near ?? far",
-  },
   {
     name: "an item that has stayed long is looked for among the latest alone",
     file: index,
@@ -54,12 +44,6 @@ export const mutants: readonly Mutant[] = [
     file: sole,
     find: "  record.heldWeight = 0;\n",
     replace: "",
-  },
-  {
-    name: "a lease is believed to the end of its last millisecond",
-    file: claim,
-    find: "return Math.floor(sentMs + expiresInMs",
-    replace: "return Math.ceil(sentMs + expiresInMs",
   },
   {
     name: "a claim lives one tick too long",
@@ -142,209 +126,10 @@ export const mutants: readonly Mutant[] = [
     replace: "    listener.refs.splice(0);",
   },
   {
-    name: "a pushed grant is not acted upon",
-    file: heartbeat,
-    find: "      else if (!claim.pushed(ref.fence, nowMs)) unproven.push(claim);\n",
-    replace: "",
-  },
-  {
-    name: "a push that overtakes its answer is forgotten",
-    file: heartbeat,
-    find: "    this.#earlyGrants.add(name);",
-    replace: "",
-  },
-  {
-    name: "nobody asks when the holder should have expired",
-    file: claim,
-    find: "noSoonerThan(Math.min(heartbeatMs, retryMs))",
-    replace: "noSoonerThan(heartbeatMs)",
-  },
-  {
-    name: "the deadline is counted from the answer",
-    file: claim,
-    find: "const provenUntilMs = this.#provenBy(sentMs, answer.expiresInMs);",
-    replace: "const provenUntilMs = this.#provenBy(nowMs, answer.expiresInMs);",
-  },
-  {
-    name: "clocks are trusted to run at the same rate",
-    file: claim,
-    find: "expiresInMs * (1 - this.#heartbeat.settings.clockDrift) - STORE_TICK_MS",
-    replace: "expiresInMs - STORE_TICK_MS",
-  },
-  {
-    name: "held is what was last heard, not what the clock says",
-    file: claim,
-    find: 'return this.#expireIfOverdue(this.#now()) === "held";',
-    replace: 'return this.#phase === "held";',
-  },
-  {
-    name: "an answer that comes too late is believed",
-    file: claim,
-    find: "if (provenUntilMs <= nowMs) {",
-    replace: "if (nowMs < 0) {",
-  },
-  {
-    name: "an answer after the deadline revives the lease",
-    file: heartbeat,
-    find: "(answers) => {\n        const nowMs = this.wake();",
-    replace: "(answers) => {\n        const nowMs = this.clock.monotonicMs();",
-  },
-  {
-    name: "the fence comes from the client's clock",
-    file: claim,
-    find: "this.fence = fence;",
-    replace: "this.fence = BigInt(Math.floor(this.#heartbeat.clock.wallMs() * 1_000));",
-  },
-  {
-    name: "a cancelled waiter stays in the queue",
-    file: claim,
-    find: "this.#depart(this.#now(), GOODBYE_MS).then(refuse, refuse);",
-    replace: "this.#end();\n    refuse();",
-  },
-  {
-    name: "what is granted after giving up is kept",
-    file: claim,
-    find: 'if (answer.state !== "refused" && !this.#detached) this.#heartbeat.discard(request);',
-    replace: "",
-  },
-  {
-    name: "one failed heartbeat loses the lease",
-    file: claim,
-    find: "this.#wantsHeartbeats()) this.#retry(error);",
-    replace: 'this.#wantsHeartbeats()) this.#lose("gone");',
-  },
-  {
-    name: "a heartbeat that is never answered is never repeated",
-    file: claim,
-    find: "this.#attemptMs = noSoonerThan(nowMs + this.#attemptTimeoutMs());",
-    replace: "this.#attemptMs = undefined;",
-  },
-  {
-    name: "a waiter whom the store has forgotten waits for ever",
-    file: claim,
-    find: "      this.#leavePhase();\n      this.#askAnew();",
-    replace: "      this.#answered();",
-  },
-  {
-    name: "a retry asks with another id",
-    file: claim,
-    find: "    const request = this.request;\n    const heartbeat = this.#heartbeat;",
-    replace:
-      "    if (this.#attempts > 1) this.request = { ...this.request, ...newClaimIds() };\n    const request = this.request;\n    const heartbeat = this.#heartbeat;",
-  },
-  {
-    name: "a lease being won again comes back after its release",
-    file: claim,
-    find: 'request.token === this.request.token && this.#phase !== "ended" && this.#phase !== "leaving"',
-    replace: "request.token === this.request.token",
-  },
-  {
-    name: "maxHoldMs is not kept",
-    file: claim,
-    find: "this.#holdUntilMs ??= noLaterThan(sentMs + this.#settings.maxHoldMs);",
-    replace: "",
-  },
-  {
-    name: "a pushed grant is believed whatever its fence",
-    file: claim,
-    find: "fence === undefined || fence <= wait.fence",
-    replace: "fence === undefined",
-  },
-  {
-    name: "a pushed grant is believed by a claim that may not be the one",
-    file: claim,
-    find: "    if (this.#namedByCaller) return false;\n",
-    replace: "",
-  },
-  {
-    name: "a pushed grant is good for a whole ttl",
-    file: claim,
-    find: "this.#hold(nowMs, nowMs, fence, this.#provenUntilMs);",
-    replace: "this.#hold(nowMs, nowMs, fence, nowMs + this.request.ttlMs);",
-  },
-  {
-    name: "an extension that is refused puts off the heartbeat of its lease",
-    file: "src/core/extensions.ts",
-    find: "if (refused.length > 0) this.#isOwnNext = leastMs > 0;",
-    replace: "",
-  },
-  {
-    name: "an extension that is refused puts off the next one, though nobody asked for it any more",
-    file: "src/core/extensions.ts",
-    find: "if (refused.length > 0) this.#isOwnNext",
-    replace: "this.#isOwnNext",
-  },
-  {
-    name: "an extension is not asked for again where another heartbeat was answered",
-    file: claim,
-    find: "noSoonerThan(Math.min(heartbeatMs, extendMs))",
-    replace: "noSoonerThan(heartbeatMs)",
-  },
-  {
-    name: "an extension that the store cannot serve takes every heartbeat of its lease",
-    file: claim,
-    find: "if (this.#attempts % 2 === 1) this.#extensions?.ownNext();",
-    replace: "",
-  },
-  {
-    name: "a refused extension is the cause of a later outage",
-    file: claim,
-    find: '(isRefused || this.#isExtra(ref)) && this.#phase === "held"',
-    replace: "false",
-  },
-  {
-    name: "a refusal that nobody is left for is the cause of a later outage",
-    file: claim,
-    find: '(isRefused || this.#isExtra(ref)) && this.#phase === "held"',
-    replace: 'isRefused && this.#phase === "held"',
-  },
-  {
-    name: "an extension that the store cannot serve is an outage each time",
-    file: claim,
-    find: "error.retryable && !this.#isExtra(ref)",
-    replace: "error.retryable",
-  },
-  {
-    name: "a key that hangs keeps others from hearing of theirs",
-    file: heartbeat,
-    find: "of heartbeatCalls(alive)",
-    replace: "of batches(alive)",
-  },
-  {
-    name: "a key that hangs keeps others from hearing of theirs after a failure",
-    file: claim,
-    find: "    this.#lastError = error;\n    this.silences = 0;",
-    replace: "    this.#lastError = error;\n    this.silences = Number.NEGATIVE_INFINITY;",
-  },
-  {
-    name: "heartbeats that hang pile up",
-    file: "src/core/heartbeat-calls.ts",
-    find: "Math.log2(silences) % 2 === 0",
-    replace: "true",
-  },
-  {
     name: "one failure of a heartbeat is told of all its claims",
-    file: "src/core/common-failure.ts",
+    file: "src/store/common-failure.ts",
     find: " && each.reason === first.reason",
     replace: "",
-  },
-  {
-    name: "events: an unanswered heartbeat is told in the middle of its step",
-    file: report,
-    find: 'queueMicrotask(() => publish("renewal-failed", event));',
-    replace: 'publish("renewal-failed", event);',
-  },
-  {
-    name: "events: an outage is told in the middle of a step",
-    file: report,
-    find: 'queueMicrotask(() => publish("store-unavailable", event));',
-    replace: 'publish("store-unavailable", event);',
-  },
-  {
-    name: "events: a loss is told before it is one",
-    file: report,
-    find: 'return () => publish("lost", event);',
-    replace: 'publish("lost", event);\n    return nothing;',
   },
   {
     name: "cas: what changes nothing is answered from memory",
@@ -613,28 +398,10 @@ export const mutants: readonly Mutant[] = [
     replace: "cell.firstProofMs - ttlMs",
   },
   {
-    name: "thread: a claim looks at what the thread knows only when its own time is up",
-    file: claim,
-    find: 'if (this.#phase === "held" && this.#kept !== undefined)',
-    replace: 'if (this.#phase === "held" && this.#kept !== undefined && nowMs >= this.#provenUntilMs)',
-  },
-  {
-    name: "thread: a claim never looks at what the thread has proven",
-    file: claim,
-    find: "    this.#provenUntilMs = Math.max(this.#provenUntilMs, Math.floor(provenUntilMs));\n    // The store may",
-    replace: "    // The store may",
-  },
-  {
     name: "thread: a key that hangs keeps others from hearing of theirs",
     file: standby,
     find: "of heartbeatCalls(due)",
     replace: "of due.length === 0 ? [] : [due]",
-  },
-  {
-    name: "thread: a lease that is over is not dropped",
-    file: claim,
-    find: "    this.#kept?.drop();\n",
-    replace: "",
   },
   {
     name: "cas: who had to stay is sorted behind others again",

@@ -17,13 +17,19 @@ import type { StandbyLoss } from "../../client/index.ts";
 import type { Clock, Timer } from "../../platform/index.ts";
 import { type HeapOrder, heapInsert, heapRemove, heapUpdate } from "../../record/index.ts";
 import {
+  answerTimeoutMs,
   type ClaimRef,
   callStore,
+  type FailedAnswer,
+  type HeldAnswer,
   HoldfastError,
   heartbeatCalls,
-  isSound,
+  provenUntil,
   type RenewAnswer,
+  retryPauseMs,
   type Store,
+  unsoundError,
+  verdictOn,
 } from "../../store/index.ts";
 import { Cell } from "./cell.ts";
 import type { KeepOrder, News } from "./protocol.ts";
@@ -40,10 +46,6 @@ export interface StandbyOptions {
   tell(news: News): void;
 }
 
-/** Stores tell time in whole milliseconds, so an expiry can be up to this much earlier than promised. */
-const STORE_TICK_MS = 1;
-/** The first pause before a failed renewal is repeated; it doubles up to the time allowed for an answer. */
-const FIRST_RETRY_MS = 20;
 /** A store that has never answered is reported after so many attempts, unless it says that repeating is of no use. */
 const ATTEMPTS_TO_REPORT = 5;
 /** The shortest time between two looks at a lease. */
@@ -199,21 +201,34 @@ export class Standby {
   }
 
   #answered(charge: Charge, sentMs: number, answer: RenewAnswer | undefined): void {
-    // Dropped meanwhile, or known to be lost: what the store says about it now is nobody's business.
+    // The application has dropped the lease meanwhile, or it is known to be lost.
     if (!this.#charges.has(charge.number) || charge.cell.isOver) return;
-    if (answer === undefined || !isSound(answer)) this.#failed(charge, new Error("an unsound answer"));
-    else if (answer.state === "failed") this.#failed(charge, answer.error);
-    else if (answer.state === "held" && answer.fence === charge.fence) {
-      this.#proven(charge, sentMs, answer.expiresInMs);
-    } else if (answer.state === "gone" && answer.takenOverBy !== undefined) this.#end(charge, "taken-over");
-    else if (answer.state === "gone" && !this.#isProven) this.#unknown(charge);
-    // Waiting, or held with another fence: the store had lost the lease, and met a request of ours once more.
-    else this.#end(charge, "gone");
+    const verdict = verdictOn(answer, charge.fence);
+    switch (verdict) {
+      case "held":
+        this.#proven(charge, sentMs, (answer as HeldAnswer).expiresInMs);
+        return;
+      case "failed":
+        this.#failed(charge, (answer as FailedAnswer).error);
+        return;
+      case "invalid":
+        this.#failed(charge, unsoundError(charge.ref.key));
+        return;
+      case "replaced":
+        this.#end(charge, "gone");
+        return;
+      case "gone":
+        if (!this.#isProven) this.#unknown(charge);
+        else this.#end(charge, "gone");
+        return;
+      case "taken-over":
+        this.#end(charge, "taken-over");
+    }
   }
 
   #proven(charge: Charge, sentMs: number, expiresInMs: number): void {
     const { clock, clockDrift, tell } = this.#options;
-    const untilMs = sentMs + expiresInMs * (1 - clockDrift) - STORE_TICK_MS;
+    const untilMs = provenUntil(sentMs, expiresInMs, clockDrift);
     // Too late: the application may have looked in between, and has then given the lease up.
     if (clock.monotonicMs() >= provenUntilMs(charge)) return;
     if (untilMs > charge.cell.secondProofMs) charge.cell.secondProofMs = untilMs;
@@ -233,7 +248,7 @@ export class Standby {
 
   #failed(charge: Charge, cause: unknown): void {
     if (!this.#charges.has(charge.number)) return;
-    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** Math.min(charge.attempts - 1, 10), this.#answerMs(charge));
+    const pauseMs = retryPauseMs(charge.attempts, this.#answerMs(charge));
     this.#attemptAgain(charge, pauseMs);
     const { code, message, retryable } = HoldfastError.from(cause, charge.ref.key);
     if (!retryable || charge.attempts >= ATTEMPTS_TO_REPORT) this.#report(code, message);
@@ -267,7 +282,7 @@ export class Standby {
 
   /** How long one renewal may take before it is sent again. */
   #answerMs({ ttlMs }: Charge): number {
-    return Math.min(this.#options.requestTimeoutMs, ttlMs / 2) / 3;
+    return answerTimeoutMs(this.#options.requestTimeoutMs, ttlMs);
   }
 
   #arm(): void {

@@ -13,6 +13,7 @@ import { openStore } from "./process-source.js";
  * @property {string} url Where the locks are; "memory:" for the memory of this process.
  * @property {string} [threadUrl] Of the second heartbeat; by default there is none.
  * @property {boolean} [byModule] Whether the second heartbeat gets its store from a module.
+ * @property {boolean} [atOnce] Whether it blocks in the very turn in which it is granted a second lease.
  * @property {boolean} [dies] Whether its thread dies, once.
  * @property {number} [maxBlockedMs]
  * @property {number} [maxHoldMs]
@@ -45,12 +46,14 @@ const locks = createLocks(store, {
   },
   ...(threadUrl === undefined ? {} : { thread: heartbeatThread(source(threadUrl)) }),
 });
+if (scenario.atOnce === true) await untilThreadWorks();
 const lease = await locks
   .mutex("blocked", { ttlMs, ...(maxHoldMs === undefined ? {} : { maxHoldMs }) })
   .acquire();
 lease.signal.addEventListener("abort", () => tell({ event: "aborted" }));
 tell({ event: "held", fence: `${lease.fence}` });
-while (threadUrl !== undefined && url !== "memory:" && !threadWorks) await sleep(10);
+while (scenario.atOnce !== true && threadUrl !== undefined && url !== "memory:" && !threadWorks)
+  await sleep(10);
 if (scenario.dies === true) await untilRevived();
 // What is due when the event loop turns again: the loss has to be told before.
 setTimeout(() => tell({ event: "turned" }), 1);
@@ -73,6 +76,13 @@ switch (scenario.end) {
   case "leave":
     // Nothing else to do, so the process ends by itself.
     tell({ event: "leaving" });
+}
+
+/** Until the thread has renewed a first lease, on another key. */
+async function untilThreadWorks() {
+  const first = await locks.mutex("first", { ttlMs }).acquire();
+  while (!threadWorks) await sleep(10);
+  await first.release();
 }
 
 /** @param {string} threadUrl */

@@ -144,6 +144,16 @@ describe.concurrent("a body that blocks the event loop for three ttls", { timeou
     await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), remoteStore(server.url));
   });
 
+  // The thread learns of a lease before the promise of the acquire is resolved. Told two microtasks later, it would learn of
+  // this one when the body no longer blocks.
+  test("keeps a lease that it blocks for in the turn of its grant", async (context) => {
+    const server = await startLockServer();
+    context.onTestFinished(() => server.stop({ graceMs: 0 }));
+    const url = server.url.replace(/^http:/, "holdfast:");
+    const blocked = start(context, { url, threadUrl: url, atOnce: true });
+    await expectToKeepItsLease(context, blocked, remoteStore(server.url));
+  });
+
   test("keeps its lease on a lock server, by a module", async (context) => {
     const server = await startLockServer();
     context.onTestFinished(() => server.stop({ graceMs: 0 }));
