@@ -11,6 +11,7 @@ export {
 } from "./errors.ts";
 export { batches, heartbeatCalls } from "./heartbeat-calls.ts";
 export { NewRequest } from "./new-request.ts";
+export { type ConnectionPool, PoolConnections, SilenceGuard } from "./pool-connections.ts";
 export {
   type AcquireAnswer,
   type AgreedGrant,
