@@ -19,6 +19,8 @@ export interface ConnectionPool<C extends object> {
   connect(): Promise<C>;
   /** Why the connection must not be used, if there is a reason. */
   refusal?(connection: C): HoldfastError | undefined;
+  /** An object that stays the same while the connection goes in and out of the pool. */
+  identity(connection: C): object;
   /** When the connection was made, by the monotonic clock. `-Infinity`: before the store could notice. */
   madeMs(connection: C): number;
   /** The attempts to connect that are under way. */
@@ -35,7 +37,7 @@ export class PoolConnections<C extends object> {
   /** Calls that the pool has not answered, never fewer than the waiters. */
   #asked = 0;
   #silentSinceMs = Number.NEGATIVE_INFINITY;
-  readonly #heardMs = new WeakMap<C, number>();
+  readonly #heardMs = new WeakMap<object, number>();
 
   constructor(pool: ConnectionPool<C>) {
     this.#pool = pool;
@@ -52,7 +54,7 @@ export class PoolConnections<C extends object> {
         if (leftMs >= timeoutMs / 2) this.#silentSinceMs = Math.max(sentMs, this.#silentSinceMs);
         return this.#silence(timeoutMs);
       });
-      this.#heardMs.set(connection, systemClock.monotonicMs());
+      this.#heardMs.set(this.#pool.identity(connection), systemClock.monotonicMs());
       this.#pool.release(connection);
       return reply;
     } catch (error) {
@@ -116,7 +118,8 @@ export class PoolConnections<C extends object> {
   /** Whether the connection is from before the last silence and has not answered since. */
   #isStale(connection: C): boolean {
     if (this.#silentSinceMs === Number.NEGATIVE_INFINITY) return false;
-    return (this.#heardMs.get(connection) ?? this.#pool.madeMs(connection)) <= this.#silentSinceMs;
+    const heardMs = this.#heardMs.get(this.#pool.identity(connection)) ?? this.#pool.madeMs(connection);
+    return heardMs <= this.#silentSinceMs;
   }
 
   #silence(timeoutMs: number): StoreUnavailableError {

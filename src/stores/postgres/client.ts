@@ -1,10 +1,10 @@
-/** What the store needs of a PostgreSQL client: `pg` as it is, or an object with the same few methods. */
+/** The methods that the store needs of a client: `pg` as it is, or an object with the same methods. */
 import { HoldfastError, invalid, SilenceGuard, StoreUnavailableError } from "../../store/index.ts";
 import { connectionsOf, isInTransaction, isPool, type QueryPort } from "./connections.ts";
 import { inTransaction, sqlState } from "./errors.ts";
 import type { Statement } from "./statements.ts";
 
-/** What a query resolves with. */
+/** The result of a query. */
 export interface PostgresResult {
   readonly rows: readonly unknown[];
 }

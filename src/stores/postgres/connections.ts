@@ -26,7 +26,7 @@ export interface PooledConnection extends QueryPort, Omit<PostgresListener, "que
   release(destroy?: boolean): void;
 }
 
-/** What only a pool of `pg` has. */
+/** A pool of `pg`. */
 export interface PostgresPool extends QueryPort {
   readonly totalCount: number;
   readonly ending?: boolean;
@@ -49,6 +49,7 @@ export function connectionsOf(pool: PostgresPool): PoolConnections<PooledConnect
     product: "PostgreSQL",
     connect: () => connectionOf(pool),
     refusal: (connection) => (isInTransaction(connection) ? inTransaction() : undefined),
+    identity: (connection) => connection,
     madeMs: ({ _poolUseCount: uses = 0 }) =>
       uses === 0 ? systemClock.monotonicMs() : Number.NEGATIVE_INFINITY,
     // A limit that the application has set counts instead.

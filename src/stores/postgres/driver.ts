@@ -180,7 +180,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
 
 /**
  * Eighty random bits of this store and a count, in the form of a uuid. A sequence of the database would repeat versions after a failover
- * to a replica that lacks the last of them, and a process with a record from before would overwrite what was written since.
+ * to a replica that lacks the last of them, and a process with a record from before would overwrite later changes.
  */
 function newVersions(): () => string {
   const own = randomBytes(10).toString("hex");

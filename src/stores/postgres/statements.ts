@@ -1,6 +1,6 @@
 /** The statements of the store, each with its values. All values are texts, so any client can pass them. */
 import { bounds, StoreUnavailableError } from "../../store/index.ts";
-import type { SwapBatch } from "../cas/index.ts";
+import type { Change, SwapBatch } from "../cas/index.ts";
 import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./readiness.ts";
 import type { TableNames } from "./table.ts";
 import { channelOf, payloadOf } from "./wake.ts";
@@ -15,7 +15,7 @@ export interface Statement {
   readonly check?: (row: unknown) => void;
 }
 
-/** One row with the time, and what shows whether the reply can be trusted: a replica that lags would answer as well. */
+/** One row with the time and facts about the session: the reply of a replica that lags must not be trusted. */
 const clock = `(select ${NOW_US} as now_us, ${TAKES_NO_WRITES} as read_only, pg_client_encoding()::text as encoding) as clock`;
 
 /** Separates the items of a list. Keys have no control characters, and JSON escapes them in records. */
@@ -58,30 +58,37 @@ export interface SwapReplyText {
 /** The changes must be in the order of {@link byBytes}. */
 export function swapStatement(
   { swap, swapStatement: name }: TableNames,
-  { changes, earliestMs, latestMs }: SwapBatch,
+  batch: SwapBatch,
   version: string,
 ): Statement {
-  const isUpdates = changes.every(({ expected, text }) => expected !== undefined && text !== undefined);
-  const wakes = changes.flatMap(({ key, wakes }, index) =>
-    wakes.map((wake) => ({ key, wake, number: index + 1 })),
-  );
+  const { changes, earliestMs, latestMs } = batch;
+  const keys: string[] = [];
+  const records: string[] = [];
+  const wakes: { readonly number: number; readonly channel: string; readonly payload: string }[] = [];
+  let isUpdates = true;
+  for (const { key, expected, text, wakes: woken } of changes) {
+    if (expected === undefined || text === undefined) isUpdates = false;
+    keys.push(key);
+    records.push(text ?? "");
+    for (const wake of woken) {
+      wakes.push({ number: keys.length, channel: channelOf(wake.owner), payload: payloadOf(key, wake) });
+    }
+  }
   return {
     name,
     text: `call ${swap}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, null)`,
     check: (row) => checkReplyTo(version, row as SwapRow),
     values: [
-      changes.map(({ key }) => key).join(LINE),
-      changes.map(({ expected = "" }) => expected).join(LINE),
-      changes.map(({ text = "" }) => text).join(LINE),
-      changes.map(({ idle }) => (idle ? "t" : "f")).join(LINE),
-      changes.map(({ keepUntilMs }) => keepUntilMs).join(LINE),
+      keys.join(LINE),
+      ...((isUpdates && commonTerms(changes)) || ownTerms(changes)),
+      records.join(LINE),
       isUpdates ? String(changes.length) : "0",
       version,
       String(earliestMs),
       String(latestMs),
       wakes.map(({ number }) => number).join(LINE),
-      wakes.map(({ wake }) => channelOf(wake.owner)).join(LINE),
-      wakes.map(({ key, wake }) => payloadOf(key, wake)).join(LINE),
+      wakes.map(({ channel }) => channel).join(LINE),
+      wakes.map(({ payload }) => payload).join(LINE),
     ],
   };
 }
@@ -95,6 +102,48 @@ function checkReplyTo(version: string, row: SwapRow): void {
   throw new StoreUnavailableError(
     "The PostgreSQL client returned the reply to another request. The result of this request is unknown. Update pg, or report the defect.",
   );
+}
+
+/** The versions that changes expect, as numbers of the listed versions, and how long each record is kept. */
+type Terms = readonly [expects: string, versions: string, keeps: string];
+
+/** One value for all changes, if they have it in common. */
+function commonTerms(changes: readonly Change[]): Terms | undefined {
+  const [first] = changes;
+  if (first === undefined) return undefined;
+  const { expected, idle, keepUntilMs } = first;
+  for (const change of changes) {
+    if (change.expected !== expected || change.idle !== idle || change.keepUntilMs !== keepUntilMs)
+      return undefined;
+  }
+  return ["", expected as string, String(keepOf(first))];
+}
+
+function ownTerms(changes: readonly Change[]): Terms {
+  const versions = new Numbers();
+  const expects = changes.map(({ expected }) =>
+    expected === undefined ? "" : versions.of(expected as string),
+  );
+  return [expects.join(LINE), versions.texts.join(LINE), changes.map(keepOf).join(LINE)];
+}
+
+function keepOf({ idle, keepUntilMs }: Change): number {
+  return idle ? -1 - keepUntilMs : keepUntilMs;
+}
+
+/** Numbers texts from 1 on. Records that were written together have the same version, so a batch has few versions. */
+class Numbers {
+  readonly texts: string[] = [];
+  readonly #known = new Map<string, number>();
+
+  of(text: string): number {
+    let number = this.#known.get(text);
+    if (number === undefined) {
+      number = this.texts.push(text);
+      this.#known.set(text, number);
+    }
+    return number;
+  }
 }
 
 /**

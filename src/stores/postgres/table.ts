@@ -26,9 +26,9 @@ const MAX_SCHEMA_BYTES = 63;
 export const SWAP_PARAMETERS = [
   "change_keys",
   "change_expects",
-  "change_records",
-  "change_idles",
+  "expected_versions",
   "change_keeps",
+  "change_records",
   "update_count",
   "new_version",
   "earliest",

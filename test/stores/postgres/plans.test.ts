@@ -2,6 +2,7 @@
 import { migratePostgres } from "holdfast/postgres";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { tableNames } from "../../../src/stores/postgres/table.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 import { anyTime, changeOf, newDriver } from "./new-driver.ts";
@@ -43,14 +44,20 @@ describe.skipIf(!canRunPostgres())("postgres: plans", () => {
   }
 
   describe.each([2, 3, 10, 30, 50, 100, 200, 1_000])("in a table of %s rows", (rows) => {
-    test("changes are found by their keys", async () => {
-      const table = `rows_${rows}`;
+    test.each([
+      ["alike", () => 8_640_000_000_000_000],
+      ["different", (row: number) => 8_640_000_000_000_000 - row],
+    ])("changes that are %s are found by their keys", async (how, keepUntilMs) => {
+      const table = `${how}_${rows}`;
       const alike = Math.min(rows, 50);
       await fill(table, rows, alike);
       const before = await looks(table);
       const pool = new Pool({ connectionString: server.url, max: 1 });
       const driver = await newDriver(pool, { table, listens: false });
-      const changes = Array.from({ length: alike }, (_, row) => changeOf(keyOf(row + 1), version, "new"));
+      const changes = Array.from({ length: alike }, (_, row) => ({
+        ...changeOf(keyOf(row + 1), version, "new"),
+        keepUntilMs: keepUntilMs(row),
+      }));
       const { results } = await driver.swap(anyTime(changes));
       expect(results.every(({ state }) => state === "swapped")).toBe(true);
       await driver.close?.();
@@ -60,5 +67,14 @@ describe.skipIf(!canRunPostgres())("postgres: plans", () => {
       // Some servers look once or twice more to make a plan.
       expect((await looks(table)) - before).toBeGreaterThanOrEqual(alike);
     });
+  });
+
+  test("nothing is remembered of rows that are looked at only once, where the server could", async () => {
+    await migratePostgres(admin, { table: "remembered" });
+    const select =
+      "select proconfig, current_setting('server_version_num')::int as version from pg_proc where oid = $1::regproc";
+    const { rows } = await admin.query(select, [tableNames("remembered").change]);
+    const isOff = rows[0].proconfig.includes("enable_memoize=off");
+    expect(isOff).toBe(rows[0].version >= 140_000);
   });
 });
