@@ -15,9 +15,8 @@ const POOLED_NAME = "holdfast-pooled";
 
 export async function openPostgres(): Promise<OpenContender> {
   const server = await startPostgres({ fsync: true, settings: { max_connections: "200" } });
-  // Both alike, as docs/stores/postgres.md advises for a fast disk. Whoever keeps a connection for each lock gains nothing by it.
-  const connect = (max: number, name: string, pipeline = true) =>
-    new Pool({ connectionString: server.url, max, pipeline, application_name: name });
+  const connect = (max: number, name: string) =>
+    new Pool({ connectionString: server.url, max, application_name: name });
   const peerPool = connect(PEER_CONNECTIONS, "peer");
   const pools = [peerPool];
   const stores: Store[] = [];
@@ -37,13 +36,10 @@ export async function openPostgres(): Promise<OpenContender> {
       pool.on("acquire", () => roundTrips++);
       return storeOver(pool, { listener: () => listenerOf(server.url, STORE_NAME) });
     },
-    variants: {
-      "a pool as it comes": async () => storeOver(connect(STORE_CONNECTIONS, "plain", false)),
-    },
     roundTrips: () => roundTrips,
     url: server.url,
     async pooled(size) {
-      const store = storeOver(connect(size, POOLED_NAME, false));
+      const store = storeOver(connect(size, POOLED_NAME));
       const count = "select count(*) from pg_stat_activity where application_name = $1";
       const connections = async () => {
         const { rows } = await peerPool.query<{ count: string }>(count, [POOLED_NAME]);

@@ -63,8 +63,8 @@ function methodOf({ callers, roundMs, rounds, hotKey }: Sizes): string[] {
       "MongoDB stands for whatever `test/engines/mongodb.ts` has found: without a `mongod` it is a stand-in in Java. Its time is asked for beside each request, by a `hello` that nobody waits for and that is not counted.",
     `Speeds are of rounds of ${roundMs} ms by ${callers} callers, ${rounds} rounds each in turns with the peer, after a warm-up. ` +
       "Peers neither queue nor fence nor renew, and some of them write nothing. Bare writes are as many updates of rows as the cycles take, over " +
-      "two connections, by a client that does nothing else; for files, as many bytes and flushes. PostgreSQL's pools keep pipelines, as docs/stores/postgres.md advises for a fast disk, but for those that are said to be as they come, and " +
-      "advisory locks have a connection for each caller.",
+      "two connections, by a client that does nothing else; for files, as many bytes and flushes. " +
+      "Advisory locks have a connection for each caller.",
     `The hot key is wanted by ${hotKey.processes} processes with ${hotKey.workers} workers each for ${hotKey.durationMs / 1_000} s, ${hotKey.rounds} times, and held for ${hotKey.holdMs} ms. ` +
       "The wait of a fair queue is the number of workers times the hold as it was measured and a round trip, for which half an " +
       "uncontended cycle stands.",

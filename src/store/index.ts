@@ -19,6 +19,7 @@ export {
   verdictOn,
 } from "./holding.ts";
 export { NewRequest } from "./new-request.ts";
+export { type ConnectionPool, PoolConnections, SilenceGuard } from "./pool-connections.ts";
 export {
   type AcquireAnswer,
   type AgreedGrant,

@@ -6,8 +6,8 @@ import { driverContract, type StoreHarness, storeContract, type TestRunner } fro
 import { MongoClient as Client7 } from "mongodb";
 import { MongoClient as Client6 } from "mongodb6";
 import { afterAll, describe, it } from "vitest";
-import { recordsIn } from "../../src/stores/mongodb/database.ts";
-import { MongodbDriver } from "../../src/stores/mongodb/mongodb-driver.ts";
+import { recordsIn } from "../../src/stores/mongodb/client.ts";
+import { MongodbDriver } from "../../src/stores/mongodb/driver.ts";
 import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 
 const server = (await canRunMongodb()) ? await startMongodb() : undefined;

@@ -3,19 +3,14 @@ import type { Store } from "holdfast";
 import type { CasDriver } from "holdfast/cas";
 import { migratePostgres, type PostgresStoreOptions, postgresStore } from "holdfast/postgres";
 import { driverContract, type StoreHarness, storeContract } from "holdfast/testing";
-import { Pool, type PoolConfig } from "pg";
+import { Pool } from "pg";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { canRunPgBouncer, type PgBouncer, startPgBouncer } from "../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../engines/postgres.ts";
 import { newDriver } from "../stores/postgres/new-driver.ts";
 
 /** The instances of one test stand for processes, so each has a pool of its own; all tests use the same few. */
-function harnessOf(
-  name: string,
-  url: () => string,
-  options: () => PostgresStoreOptions,
-  poolOptions: PoolConfig = {},
-) {
+function harnessOf(name: string, url: () => string, options: () => PostgresStoreOptions) {
   const pools: Pool[] = [];
   const harness: StoreHarness = {
     name,
@@ -25,7 +20,7 @@ function harnessOf(
       return {
         async store() {
           const place = stores.length;
-          pools[place] ??= new Pool({ connectionString: url(), max: 20, ...poolOptions });
+          pools[place] ??= new Pool({ connectionString: url(), max: 20 });
           const store = postgresStore(pools[place], { ...options(), ...openOptions });
           stores[place] = store;
           return store;
@@ -51,7 +46,7 @@ describe.skipIf(!canRunPostgres())("postgres", () => {
     if (canRunPgBouncer()) bouncer = await startPgBouncer(server, 8);
     // Not by whichever test comes first, which has little time.
     const pool = new Pool({ connectionString: server.url });
-    for (const table of ["direct", "piped", "driven", "polled"]) await migratePostgres(pool, { table });
+    for (const table of ["direct", "driven", "polled"]) await migratePostgres(pool, { table });
     await pool.end();
   }, 120_000);
 
@@ -67,15 +62,6 @@ describe.skipIf(!canRunPostgres())("postgres", () => {
   );
   afterAll(direct.end);
   storeContract(direct.harness, { describe: describe.concurrent, it });
-
-  const piped = harnessOf(
-    "postgres: a pool with pipelines",
-    () => server.url,
-    () => ({ table: "piped" }),
-    { pipeline: true },
-  );
-  afterAll(piped.end);
-  storeContract(piped.harness, { describe: describe.concurrent, it });
 
   describe("the driver", () => {
     const pools: Pool[] = [];

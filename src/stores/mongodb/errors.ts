@@ -1,4 +1,4 @@
-/** What the errors of MongoDB and of its driver mean. Told apart by code, label and class, never by their text. */
+/** The meanings of errors of MongoDB and its driver, by code, label and class. */
 import { classesOf, type ErrorMeaning, HoldfastError, meaning, storeError } from "../../store/index.ts";
 
 const { unavailable, unauthorized: denied, failure } = meaning;
@@ -17,7 +17,7 @@ export const notPrimary =
 const wrongIndex =
   "Another index is in the place of the store's index. Remove it, or create the index yourself and pass createIndex: false.";
 
-/** By code of an error that the server answered. */
+/** By the code of the server. */
 export const serverErrors: Readonly<Record<number, ErrorMeaning>> = {
   6: unavailable(unreachable),
   7: unavailable(unreachable),
@@ -80,7 +80,7 @@ const closedClient = failure(
   "The client is closed. Keep it open as long as the store, and close the store before it.",
 );
 
-/** By name of an error that the driver itself came up with. What is not here is looked for by its parent class. */
+/** By the class of the driver's error, or its nearest parent class. */
 export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   MongoWriteConcernError: unavailable(unsure),
   MongoServerSelectionError: unavailable(
@@ -113,7 +113,7 @@ export const driverErrors: Readonly<Record<string, ErrorMeaning>> = {
   ),
 };
 
-/** What the server or the driver says may be repeated. The outcome may be unknown, but it is no answer. */
+/** Labels of errors after which the request may be repeated. */
 export const retryableLabels = [
   "RetryableWriteError",
   "RetryableError",
@@ -125,13 +125,13 @@ export const retryableLabels = [
 export function mapError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error;
   const code = serverCode(error);
-  // A write that no majority confirmed has the code of why not; that it is unknown what became of it matters more.
+  // The code of an unconfirmed write is the reason. That its result is unknown matters more.
   const unconfirmed = classesOf(error).includes("MongoWriteConcernError") ? unavailable(unsure) : undefined;
   const known = unconfirmed ?? serverErrors[code ?? -1] ?? byLabel(error) ?? byClass(error);
   return saying(known ?? failure("The cause has its text."), code, error);
 }
 
-/** The same, of a request that takes a right: where that is missing, it is named. */
+/** The same for a request that needs a right, which the message names. */
 export function mapErrorOf(right: string, error: unknown): HoldfastError {
   const code = serverCode(error);
   return code === UNAUTHORIZED ? saying(denied(lacking(right)), code, error) : mapError(error);
@@ -143,7 +143,7 @@ function lacking(rights: string): string {
   return `The client has not logged in, or its user lacks ${rights}. docs/stores/mongodb.md lists the rights to grant.`;
 }
 
-/** The number of an error that the server answered; undefined for the driver's own. */
+/** Undefined for errors of the driver. */
 export function serverCode(error: unknown): number | undefined {
   const { code } = Object(error) as { code?: unknown };
   return typeof code === "number" ? code : undefined;
@@ -158,7 +158,7 @@ function byLabel(error: unknown): ErrorMeaning | undefined {
 }
 
 function byClass(error: unknown): ErrorMeaning | undefined {
-  // A client that finds none but servers of the wrong age says that it finds no server, and why in the cause.
+  // A client that finds only servers of other versions reports that it finds no server, with the reason in the cause.
   const { cause } = Object(error) as { cause?: unknown };
   if (classesOf(cause).includes("MongoCompatibilityError")) return driverErrors["MongoCompatibilityError"];
   for (const name of classesOf(error)) if (driverErrors[name] !== undefined) return driverErrors[name];

@@ -1,2 +1,3 @@
-export type { MongodbChangeStream, MongodbCollection, MongodbDatabase } from "./database.ts";
-export { type MongodbStoreOptions, mongodbStore } from "./mongodb-store.ts";
+export type { MongodbChangeStream, MongodbCollection, MongodbDatabase } from "./client.ts";
+export { mongodbStore } from "./mongodb-store.ts";
+export type { MongodbStoreOptions } from "./options.ts";

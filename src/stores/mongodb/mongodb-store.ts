@@ -1,26 +1,11 @@
-import { checkBoolean, checkChoice, checkOptionNames, type Store } from "../../store/index.ts";
-import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
-import { type MongodbCollection, type MongodbDatabase, recordsIn } from "./database.ts";
-import { MongodbDriver } from "./mongodb-driver.ts";
-
-/** Options of `mongodbStore`. */
-export interface MongodbStoreOptions extends CasStoreOptions {
-  /**
-   * The collection for the records, where a database is passed. It should hold nothing else. 1 to 120 letters, digits, "_", "-" and
-   * ".", beginning with a letter or "_". Default "holdfast".
-   */
-  readonly collection?: string;
-  /** Whether to create the index by which old records are found. Default true. */
-  readonly createIndex?: boolean;
-  /**
-   * What to count on: `"quorum"` demands a replica set, and is refused at first use where there is none. Default `"local"`.
-   * Writes are confirmed by a majority, and on its disks, in either case.
-   */
-  readonly durability?: "local" | "quorum";
-}
+import type { Store } from "../../store/index.ts";
+import { casDefaults, casStore } from "../cas/index.ts";
+import { type MongodbCollection, type MongodbDatabase, recordsIn } from "./client.ts";
+import { MongodbDriver } from "./driver.ts";
+import { type MongodbStoreOptions, resolveOptions } from "./options.ts";
 
 /**
- * A store in MongoDB 4.2 or newer: a replica set, or a single server, through the `Db` or the `Collection` that you have.
+ * A store in MongoDB 4.2 or newer, a replica set or a single server, through the application's `Db` or `Collection`.
  *
  * @example
  * const locks = createLocks(mongodbStore(client.db("app")));
@@ -29,18 +14,8 @@ export function mongodbStore(
   target: MongodbDatabase | MongodbCollection,
   options: MongodbStoreOptions = {},
 ): Store {
-  checkOptionNames("mongodbStore", options, {
-    ...casOptionNames,
-    collection: true,
-    createIndex: true,
-    durability: true,
-  });
-  const { collection, createIndex = true, durability = "local", ...settings } = options;
-  const timeoutMs = settings.flightMs ?? casDefaults.flightMs;
-  const driver = new MongodbDriver(recordsIn(target, collection, timeoutMs), {
-    createIndex: checkBoolean("createIndex", createIndex),
-    durability: checkChoice("durability", durability, ["local", "quorum"]),
-    timeoutMs,
-  });
-  return casStore(driver, settings);
+  const { collection, shared, ...settings } = resolveOptions(options);
+  const timeoutMs = shared.flightMs ?? casDefaults.flightMs;
+  const records = recordsIn(target, collection, timeoutMs);
+  return casStore(new MongodbDriver(records, { ...settings, timeoutMs }), shared);
 }

@@ -4,9 +4,8 @@ import { type Durability, HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
 import type { Cell, Row, Send } from "./client.ts";
 import { serverErrno } from "./errors.ts";
-import { checkFirstUse, checkRemoval } from "./first-use.ts";
-import { listStatement, readStatement, sweepStatement } from "./statements.ts";
-import { maxSwapBytes, swapStatement } from "./swap-statement.ts";
+import { checkFirstUse, checkRemoval } from "./readiness.ts";
+import { listStatement, maxSwapBytes, readStatement, swapStatement, sweepStatement } from "./statements.ts";
 import type { TableNames } from "./table.ts";
 
 export interface DriverOptions {
@@ -18,11 +17,11 @@ export interface DriverOptions {
 }
 
 const BATCH_CHANGES = 256;
-/** Of records. They are counted as characters, which may have three bytes each, and one record more may come on top. */
+/** In characters of up to three bytes. One more record may follow. */
 const BATCH_BYTES = 262_144;
 
 const DEADLOCK = 1213;
-/** How often a batch is sent that the server has undone for the sake of others. */
+/** How often a batch is sent that the server rolled back because of a deadlock. */
 const ATTEMPTS = 3;
 
 export function mysqlDriver(options: DriverOptions): CasDriver {
@@ -32,7 +31,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
   let checking: Promise<void> | undefined;
   let mayRemove: Promise<void> | undefined;
 
-  /** Several calls at once check together. What failed is tried again by the next one. */
+  /** Calls at the same time share one check. After a failure, the next call checks again. */
   function prepare(): Promise<void> {
     checking ??= check().finally(() => {
       checking = undefined;
@@ -44,7 +43,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
     names = await checkFirstUse({ ...options, maxStatementBytes });
   }
 
-  /** Before anything is written, so that who only looks needs no such rights. */
+  /** Before the first write: `inspect` and `list` do not need these rights. */
   async function checkRights(): Promise<void> {
     mayRemove ??= checkRemoval(send, names);
     try {
@@ -57,7 +56,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
 
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     await checkRights();
-    // One for all: every key is in a batch only once.
+    // A batch has each key only once, so its changes share a version.
     const version = randomBytes(16).toString("hex");
     const sql = swapStatement(names, batch, version);
     const [summary, found = []] = await sendAgain(() => send(sql), ATTEMPTS);
@@ -97,7 +96,7 @@ export function mysqlDriver(options: DriverOptions): CasDriver {
   };
 }
 
-/** A deadlock was undone as a whole, so it can simply be sent again. */
+/** The server rolls back the whole batch in a deadlock, so it can be sent again. */
 async function sendAgain<R>(send: () => Promise<R>, attempts: number): Promise<R> {
   try {
     return await send();
@@ -112,7 +111,7 @@ function allSwapped({ changes }: SwapBatch, version: string): readonly ChangeRes
   return changes.map(() => swapped);
 }
 
-/** By what the keys have now: only this batch writes its version, and no version comes back. */
+/** From the current records: only this batch writes its version, and versions are never used again. */
 function resultsOf({ changes }: SwapBatch, version: string, found: readonly Row[]): readonly ChangeResult[] {
   const byKey = new Map(found.map((row) => [text(row[0]), stored(row[1], row[2])]));
   return changes.map((change): ChangeResult => {

@@ -1,4 +1,4 @@
-/** What the errors of MySQL, MariaDB and mysql2 mean. Told apart by number and code, never by text. */
+/** The meanings of errors of MySQL, MariaDB and mysql2, by their numbers and codes. */
 import { type ErrorCode, HoldfastError, isMistake, StoreUnavailableError } from "../../store/index.ts";
 
 const LOST = "The connection to the server was lost. The pool makes a new connection.";
@@ -11,7 +11,7 @@ const FULL = "The server's disk is full. Free some space.";
 const MEMORY = "The server is out of memory. Add memory, or reduce its load.";
 const CLUSTER = "This node of the cluster is not ready. Wait, or connect to another node.";
 
-/** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
+/** The server cannot serve now, but may in a moment, or another server may. */
 export const unavailable: Readonly<Record<number, string>> = {
   1021: FULL,
   1036: READ_ONLY,
@@ -64,7 +64,7 @@ export const unavailable: Readonly<Record<number, string>> = {
   3168: CLUSTER,
   3572: TRANSIENT,
   4031: LOST,
-  // ProxySQL's, where no server behind it can be reached.
+  // ProxySQL, if it reaches no server.
   9001: LOST,
 };
 
@@ -94,7 +94,7 @@ const MIGRATE =
 const OTHER_TABLE = "The table is not one that migrateMysql made. Choose another name.";
 
 const LOCKED =
-  "The session has lock tables of somebody else, or a global read lock. Run unlock tables before a connection goes back to the pool, or give the store a pool of its own.";
+  "The session has lock tables of the application, or a global read lock. Run unlock tables before a connection goes back to the pool, or give the store a pool of its own.";
 
 export const failures: Readonly<Record<number, string>> = {
   1046: "The connection has no database. Name one, or pass table as database.table.",
@@ -119,7 +119,7 @@ export const failures: Readonly<Record<number, string>> = {
   3159: "The server requires an encrypted connection. Set ssl in the client's options.",
 };
 
-/** What mysql2 and Node come up with. All other codes of theirs are trouble on the way to the server. */
+/** Errors of mysql2. All its other codes are trouble on the way to the server. */
 const clientFailures: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   AUTH_SWITCH_PLUGIN_ERROR: [
     "UNAUTHORIZED",
@@ -139,7 +139,6 @@ const clientFailures: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   ],
 };
 
-/** Where nothing was tried yet that the server would have refused. */
 export function readOnlyError(): StoreUnavailableError {
   return new StoreUnavailableError(`MySQL is unavailable: its read_only is on. ${READ_ONLY}`);
 }
@@ -162,7 +161,7 @@ function answered(code: ErrorCode, errno: number, what: string, cause: unknown):
   return new HoldfastError(code, `MySQL answered ${errno}. ${what}`, { cause });
 }
 
-/** The number of an error that the server answered, or undefined for one of the client's own. */
+/** Undefined for errors of the client. */
 export function serverErrno(error: unknown): number | undefined {
   if (error instanceof HoldfastError) return serverErrno(error.cause);
   const { errno } = Object(error) as { errno?: unknown };
@@ -184,4 +183,11 @@ function clientError(error: unknown): HoldfastError {
   return new StoreUnavailableError("MySQL is unavailable: the client cannot reach it, or got no answer.", {
     cause: error,
   });
+}
+
+export function wrongClient(): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The client does not answer like a Pool or Connection of mysql2/promise. Pass one of these.",
+  );
 }

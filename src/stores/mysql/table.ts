@@ -1,7 +1,5 @@
-/** The names of what the store keeps in the database, quoted so that any name is only a name. */
+/** The names of the store's objects in the database, quoted for statements. */
 import { invalid } from "../../store/index.ts";
-
-export const DEFAULT_TABLE = "holdfast_locks";
 
 export interface TableNames {
   /** For the statement that creates the table. */
@@ -11,17 +9,16 @@ export interface TableNames {
    * names the partition fails in such a session, instead of granting locks that no other session sees.
    */
   readonly rows: string;
-  /** The procedures. Their names have a version: a release that needs other ones brings them beside these. */
   readonly swap: string;
   readonly sweep: string;
-  /** As the catalogue knows them. The database is undefined where the connection's is meant. */
+  /** Unquoted. The database is undefined if the connection decides. */
   readonly database: string | undefined;
   readonly tableName: string;
   readonly swapName: string;
   readonly sweepName: string;
 }
 
-/** MySQL takes 64 characters, and the names of the procedures are longer than the table's by a few. */
+/** Names may have 64 characters, and the procedures' names are longer than the table's. */
 const MAX_TABLE = 50;
 const MAX_DATABASE = 64;
 
@@ -38,10 +35,7 @@ export function tableNames(given: string): TableNames {
   return namesIn(database, tableName);
 }
 
-/**
- * The same in a database that the names did not say. Without it, whoever runs `use` on a connection of the pool would have the store
- * look for its locks elsewhere, and grant there what is taken here.
- */
+/** The same names in a database. Without a database, `use` on a pooled connection would lead to another database's table. */
 export function inDatabase({ tableName }: TableNames, database: string): TableNames {
   return namesIn(database, tableName);
 }
@@ -65,7 +59,6 @@ function namesIn(database: string | undefined, tableName: string): TableNames {
   };
 }
 
-/** Databases that others have made may be called anything. */
 function quoted(name: string): string {
   return `\`${name.replaceAll("`", "``")}\``;
 }

@@ -1,20 +1,10 @@
-/**
- * Connections of a pool of pg, each for one session of requests.
- *
- * A network that forgets open connections, as a proxy, a firewall or a dead host does, tells neither end. The pool would keep such a
- * connection for as long as TCP does, which is a quarter of an hour, and a few of them are a whole pool. So:
- *
- * - A request that is given up ends its connection.
- * - After that, a connection that has not answered since is not used again: it went the same way.
- * - An attempt to connect ends when a request would be given up. By itself pg has no limit for it.
- * - A call that still waits in the queue of the pool serves the next request, so the queue does not grow during an outage.
- */
-import type { Clock, Timer } from "../../platform/index.ts";
-import { StoreUnavailableError } from "../../store/index.ts";
-import type { PostgresListener, PostgresResult } from "./client.ts";
-import { inTransaction } from "./hello.ts";
+/** The pool of pg as `PoolConnections` needs it, and the pooled connection that listens. */
+import { type Clock, systemClock } from "../../platform/index.ts";
+import { type ConnectionPool, invalid, PoolConnections } from "../../store/index.ts";
+import type { OpenListener, PostgresClient, PostgresListener, PostgresResult } from "./client.ts";
+import { inTransaction } from "./errors.ts";
 
-/** Whatever of pg takes statements: a pool, a client, or a connection of a pool. */
+/** A pool, a client, or a connection of a pool. */
 export interface QueryPort {
   query(text: string, values?: string[]): Promise<PostgresResult>;
   query(statement: {
@@ -22,32 +12,25 @@ export interface QueryPort {
     readonly text: string;
     readonly values: string[];
   }): Promise<PostgresResult>;
+  /** "I" outside of transactions. Newer versions of pg know it. */
+  getTransactionStatus?(): string | null;
 }
 
 /** A connection that is taken out of a pool of pg. */
 export interface PooledConnection extends QueryPort, Omit<PostgresListener, "query"> {
-  readonly pipeline?: boolean;
   readonly connection?: { readonly stream?: { destroy(): unknown } };
   /** Whether the connection still has to log in. */
   readonly _connecting?: boolean;
   /** How often it went back to the pool. */
   readonly _poolUseCount?: number;
-  /** "I" outside of transactions. Newer versions of pg know it. */
-  getTransactionStatus?(): string | null;
-  removeListener(event: "error", listener: (error: Error) => void): unknown;
   release(destroy?: boolean): void;
 }
 
-/** What only a pool of `pg` has. */
+/** A pool of `pg`. */
 export interface PostgresPool extends QueryPort {
   readonly totalCount: number;
   readonly ending?: boolean;
-  readonly options?: {
-    readonly max?: number | null;
-    readonly pipeline?: boolean;
-    readonly connectionTimeoutMillis?: number;
-  };
-  readonly waitingCount?: number;
+  readonly options?: { readonly max?: number | null; readonly connectionTimeoutMillis?: number };
   readonly _clients?: readonly PooledConnection[];
   connect(
     callback: (error: Error | undefined, connection: PooledConnection | undefined) => void,
@@ -56,152 +39,113 @@ export interface PostgresPool extends QueryPort {
   removeListener?(event: "remove", listener: () => void): unknown;
 }
 
-interface Waiter {
-  readonly onError: () => void;
-  readonly timer: Timer;
-  resolve(connection: PooledConnection): void;
-  reject(error: unknown): void;
+export function isPool(client: PostgresClient): client is PostgresPool {
+  const { totalCount, connect } = client as Partial<PostgresPool>;
+  return typeof totalCount === "number" && typeof connect === "function";
 }
 
-/** An attempt to connect lasts between this part of the timeout and all of it, as it is looked at so often in between. */
-const ATTEMPT_LASTS = 0.75;
-const LOOKS_IN_A_TIMEOUT = 8;
+export function connectionsOf(pool: PostgresPool): PoolConnections<PooledConnection> {
+  const adapted: ConnectionPool<PooledConnection> = {
+    product: "PostgreSQL",
+    connect: () => connectionOf(pool),
+    refusal: (connection) => (isInTransaction(connection) ? inTransaction() : undefined),
+    identity: (connection) => connection,
+    madeMs: ({ _poolUseCount: uses = 0 }) =>
+      uses === 0 ? systemClock.monotonicMs() : Number.NEGATIVE_INFINITY,
+    // A limit that the application has set counts instead.
+    attempts: () =>
+      pool.options?.connectionTimeoutMillis
+        ? []
+        : (pool._clients ?? []).filter(({ _connecting }) => _connecting),
+    endAttempt: (attempt) => (attempt as PooledConnection).connection?.stream?.destroy(),
+    release: (connection) => connection.release(),
+    destroy,
+  };
+  return new PoolConnections(adapted);
+}
 
-export class Connections {
-  readonly pool: PostgresPool;
-  readonly clock: Clock;
-  readonly timeoutMs: number;
-  /** Called when a connection was found silent. */
-  onSilence: () => void = () => {};
-  readonly #waiters: Waiter[] = [];
-  /** Calls of the pool that it has not answered, never fewer than there are waiters. */
-  #asked = 0;
-  #silentSinceMs: number | undefined;
-  readonly #heardMs = new WeakMap<PooledConnection, number>();
-  readonly #attemptsSinceMs = new WeakMap<PooledConnection, number>();
-  #watch: Timer | undefined;
+/** Whether the application has left a transaction open in it. */
+export function isInTransaction(port: QueryPort): boolean {
+  return (port.getTransactionStatus?.() ?? "I") !== "I";
+}
 
-  constructor(pool: PostgresPool, clock: Clock, timeoutMs: number) {
-    this.pool = pool;
-    this.clock = clock;
-    this.timeoutMs = timeoutMs;
-  }
+const withListener = new WeakSet<PooledConnection>();
 
-  /** Whether somebody waits for a connection. */
-  get areWanted(): boolean {
-    return (this.pool.waitingCount ?? 0) > 0;
-  }
-
-  /** Resolves to a connection outside of any transaction. Its errors are listened for from the moment when it is there. */
-  take(onError: () => void): Promise<PooledConnection> {
-    return new Promise((resolve, reject) => {
-      const timer = this.clock.setTimer(this.timeoutMs, () => {
-        this.#waiters.splice(this.#waiters.indexOf(waiter), 1);
-        reject(noConnection(this.timeoutMs));
-      });
-      const waiter: Waiter = { onError, timer, resolve, reject };
-      this.#waiters.push(waiter);
-      if (this.#asked < this.#waiters.length) this.#ask();
+/**
+ * The pool removes its error listener when it calls back, and a promise resolves only afterwards. An error of the connection in between
+ * would end the process, so the callback adds a listener.
+ */
+function connectionOf(pool: PostgresPool): Promise<PooledConnection> {
+  return new Promise((resolve, reject) => {
+    const arrive = (connection: PooledConnection) => {
+      if (!withListener.has(connection)) connection.on("error", ignore);
+      withListener.add(connection);
+      resolve(connection);
+    };
+    const promised = pool.connect((error, connection) => {
+      if (connection === undefined) reject(error);
+      else arrive(connection);
     });
-  }
+    // Pools that resemble the one of pg may know no callbacks.
+    promised?.then((connection) => connection !== undefined && arrive(connection), reject);
+  });
+}
 
-  giveBack(connection: PooledConnection, onError: () => void): void {
-    connection.removeListener("error", onError);
-    connection.release();
-  }
+/** The pool makes another connection in its place. */
+function destroy(connection: PooledConnection): void {
+  connection.release(true);
+  connection.connection?.stream?.destroy();
+}
 
-  /** Ends a connection. The pool makes another one in its place, without waiting for the network to confirm. */
-  discard(connection: PooledConnection, onError: () => void): void {
-    connection.removeListener("error", onError);
-    // It says goodbye where it can.
-    connection.release(true);
-    connection.connection?.stream?.destroy();
-  }
+/** How often to check whether the pool was ended. Its event "remove" usually says so earlier. */
+const ENDING_CHECK_MS = 250;
 
-  /** Notes that an answer came. */
-  heard(connection: PooledConnection): void {
-    this.#heardMs.set(connection, this.clock.monotonicMs());
-  }
-
-  /** Notes that no answer came to what was sent at this time. */
-  silent(sentMs: number): void {
-    this.#silentSinceMs = Math.max(sentMs, this.#silentSinceMs ?? sentMs);
-    this.onSilence();
-  }
-
-  #ask(): void {
-    this.#asked++;
-    // A pool of pg stops to listen for errors when it calls back, and promises are heard only after the present event. (1) A server that
-    // stops ends a new session. (2) Both are read at once. (3) The error ends the process, as nobody listens. So the callback is used.
-    const promised = this.pool.connect((error, connection) => {
-      if (connection === undefined) this.#failed(error);
-      else this.#arrived(connection);
-    });
-    // What is only like a pool of pg may know no callbacks.
-    promised?.then(
-      (connection) => connection !== undefined && this.#arrived(connection),
-      (error) => this.#failed(error),
+/** A connection of the pool for `LISTEN`. */
+export function poolListener(
+  pool: PostgresPool,
+  connections: PoolConnections<PooledConnection>,
+  clock: Clock,
+  timeoutMs: number,
+): OpenListener {
+  if (pool.options?.max === 1) {
+    throw invalid(
+      "client must be a pool of at least 2 connections, because one of them listens. Raise its max, or pass listener: false.",
     );
-    this.#watchAttempts();
   }
-
-  #arrived(connection: PooledConnection): void {
-    this.#asked--;
-    const [waiter] = this.#waiters;
-    connection.on("error", waiter?.onError ?? ignore);
-    const onError = waiter?.onError ?? ignore;
-    if (this.#isStale(connection)) {
-      this.discard(connection, onError);
-      if (this.#asked < this.#waiters.length) this.#ask();
-      return;
-    }
-    const isInTransaction = (connection.getTransactionStatus?.() ?? "I") !== "I";
-    if (isInTransaction) this.discard(connection, onError);
-    else if (waiter === undefined) this.giveBack(connection, onError);
-    if (waiter === undefined) return;
-    this.#waiters.shift();
-    waiter.timer.cancel();
-    if (isInTransaction) waiter.reject(inTransaction());
-    else waiter.resolve(connection);
-  }
-
-  /** Whether it was used before a connection was found silent, and not heard since. */
-  #isStale(connection: PooledConnection): boolean {
-    if (this.#silentSinceMs === undefined || (connection._poolUseCount ?? 0) === 0) return false;
-    return (this.#heardMs.get(connection) ?? Number.NEGATIVE_INFINITY) <= this.#silentSinceMs;
-  }
-
-  #failed(error: unknown): void {
-    this.#asked--;
-    while (this.#waiters.length > this.#asked) {
-      const waiter = this.#waiters.shift();
-      waiter?.timer.cancel();
-      waiter?.reject(error);
-    }
-  }
-
-  /** Where the user has set a limit, that one counts. */
-  #watchAttempts(): void {
-    const { options, _clients: clients = [] } = this.pool;
-    if (this.#watch !== undefined || this.#asked === 0 || options?.connectionTimeoutMillis) return;
-    const nowMs = this.clock.monotonicMs();
-    for (const client of clients) {
-      if (client._connecting !== true) continue;
-      const sinceMs = this.#attemptsSinceMs.get(client);
-      if (sinceMs === undefined) this.#attemptsSinceMs.set(client, nowMs);
-      else if (nowMs - sinceMs >= ATTEMPT_LASTS * this.timeoutMs) client.connection?.stream?.destroy();
-    }
-    this.#watch = this.clock.setTimer(this.timeoutMs / LOOKS_IN_A_TIMEOUT, () => {
-      this.#watch = undefined;
-      this.#watchAttempts();
-    });
-  }
-}
-
-function noConnection(timeoutMs: number): StoreUnavailableError {
-  return new StoreUnavailableError(
-    `The pool gave no connection to PostgreSQL within ${timeoutMs} ms: all are in use, or none can be opened. Raise its max, or find the code that keeps connections.`,
-  );
+  return async () => {
+    const connection = await connections.take(timeoutMs);
+    let hasEnded = false;
+    // Returned to the pool, the connection would go on listening.
+    const end = () => {
+      if (hasEnded) return;
+      hasEnded = true;
+      timer.cancel();
+      pool.removeListener?.("remove", check);
+      destroy(connection);
+    };
+    // pool.end() waits for all connections, so it would never resolve.
+    const check = () => {
+      if (pool.ending !== true || hasEnded) return;
+      process.emitWarning(
+        "The pool of pg was ended before the Holdfast store that uses it. Call close() on the locks or the store first, and then end() on the pool.",
+        { type: "HoldfastWarning", code: "POOL_ENDED" },
+      );
+      end();
+    };
+    const checkLater = () =>
+      clock.setTimer(ENDING_CHECK_MS, () => {
+        check();
+        if (!hasEnded) timer = checkLater();
+      });
+    let timer = checkLater();
+    pool.on?.("remove", check);
+    return {
+      query: (text) => connection.query(text),
+      on: (event: string, listener: (...args: never[]) => void) => connection.on(event as "end", listener),
+      end,
+      unref: () => connection.unref?.(),
+    };
+  };
 }
 
 function ignore(): void {}

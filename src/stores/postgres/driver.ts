@@ -1,9 +1,12 @@
 /** PostgreSQL as `casStore` sees it: one statement for each request, in a transaction of its own, and no state in a session. */
+import { randomBytes } from "node:crypto";
 import type { Clock } from "../../platform/index.ts";
 import { HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { type Access, checkUsable, type OpenListener, takesSeveral } from "./client.ts";
+import { checkUsable, type OpenListener, type PostgresClient, type Send, takesSeveral } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
+import { migrate } from "./migration.ts";
+import { TOO_LATE } from "./procedures.ts";
 import {
   checkRemoval,
   checkSchema,
@@ -14,12 +17,9 @@ import {
   isMigrated,
   type ServerFacts,
   writableQuery,
-} from "./hello.ts";
-import { byBytes, inOrder } from "./key-order.ts";
-import { Listening } from "./listening.ts";
-import { migrate } from "./migration.ts";
-import { TOO_LATE } from "./routines.ts";
+} from "./readiness.ts";
 import {
+  byBytes,
   type ListRow,
   listStatement,
   notifyStatement,
@@ -33,28 +33,28 @@ import {
   sweepStatement,
 } from "./statements.ts";
 import { inSchema, type TableNames } from "./table.ts";
-import { newVersions } from "./versions.ts";
+import { Listening } from "./wake.ts";
 
 /** A table, a function or a schema that the server does not know. */
 const NOT_THERE: ReadonlySet<string> = new Set(["42P01", "42883", "3F000"]);
 
 export interface DriverOptions {
-  readonly access: Access;
+  readonly client: PostgresClient;
+  readonly send: Send;
   readonly names: TableNames;
   readonly autoMigrate: boolean;
-  /** Undefined: there are no pushes. */
+  /** Undefined: waiters are not notified. */
   readonly openListener: OpenListener | undefined;
   readonly clock: Clock;
+  readonly timeoutMs: number;
 }
 
 export function postgresDriver(options: DriverOptions): CasDriver {
-  const { access, autoMigrate, openListener, clock } = options;
-  const { client, send } = access;
+  const { client, send, autoMigrate, openListener, clock, timeoutMs } = options;
   let { names } = options;
   const nextVersion = newVersions();
   const notify = (channel: string, payload: string) => send(notifyStatement(channel, payload));
-  const listening = openListener && new Listening(openListener, notify, clock, access.timeoutMs);
-  if (access.connections !== undefined) access.connections.onSilence = () => listening?.check();
+  const listening = openListener && new Listening(openListener, notify, clock, timeoutMs);
   let checking: Promise<void> | undefined;
   let known: ServerFacts | undefined;
 
@@ -63,16 +63,19 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     try {
       return (await send(statement)).rows as readonly Row[];
     } catch (error) {
-      if (NOT_THERE.has(sqlState(error) ?? "")) await checkNoReplica();
+      const state = sqlState(error);
+      // The session that listens may be silent as well.
+      if (state === undefined) listening?.check();
+      else if (NOT_THERE.has(state)) await checkNoReplica();
       throw mapError(error);
     }
   }
 
-  /** What is not there was never made, or a pool leads to a replica by now that lags behind the migration. */
+  /** A missing table was never created, or the pool leads to a replica that has not received the migration yet. */
   async function checkNoReplica(): Promise<void> {
-    const asked = send({ text: writableQuery });
-    // Where this fails as well, the first failure says more.
-    const [server] = await asked.then(({ rows }) => rows as readonly ServerFacts[]).catch(() => []);
+    // If this fails as well, the first failure says more.
+    const { rows } = await send({ text: writableQuery }).catch(() => ({ rows: [] }));
+    const [server] = rows as readonly ServerFacts[];
     if (server !== undefined) checkWritable(server);
   }
 
@@ -86,7 +89,7 @@ export function postgresDriver(options: DriverOptions): CasDriver {
       facts = await askFacts(names);
     }
     checkTable(facts, names);
-    // Its table is there, so its schema is.
+    // The table exists, so it has a schema.
     names = inSchema(names, facts.schema as string);
     known = facts;
   }
@@ -94,20 +97,19 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   async function askFacts(asked: TableNames): Promise<ServerFacts> {
     const facts = only(await ask<ServerFacts>(factsStatement(asked)));
     checkServer(facts);
-    // A pool may lead to a replica by now, which does not have yet what was made.
     checkWritable(facts);
     checkSchema(facts, asked, autoMigrate);
     return facts;
   }
 
-  /** Before anything is written. Rights may have been granted since they were asked for. */
+  /** Before the first write. Rights may have been granted since the last look. */
   async function checkRights(): Promise<void> {
     if (known?.may_delete !== false) return;
     await prepare();
     checkRemoval(known, names);
   }
 
-  /** Several calls at once check together. What failed is tried again by the next one. */
+  /** Calls at the same time share one check. After a failure, the next call checks again. */
   function prepare(): Promise<void> {
     checking ??= check().finally(() => {
       checking = undefined;
@@ -120,23 +122,29 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     return { nowMs: Number(only(rows).now_us) / 1_000, rows };
   }
 
-  async function readTime(): Promise<number> {
-    return (await look(readStatement(names, []))).nowMs;
-  }
-
   async function swap(batch: SwapBatch): Promise<SwapReply> {
     await checkRights();
     const version = nextVersion();
-    const { changes, places } = inOrder(batch.changes);
+    // Batches usually come in this order already.
+    const places = batch.changes.map((change, place) => ({ change, place }));
+    places.sort((a, b) => byBytes(a.change.key, b.change.key));
+    const changes = places.map(({ change }) => change);
     try {
       const { reply } = only(await ask<SwapRow>(swapStatement(names, { ...batch, changes }, version)));
       const { now_us: nowUs, untimely: isUntimely, conflicts } = JSON.parse(reply) as SwapReplyText;
-      const nowMs = nowUs / 1_000;
-      if (isUntimely) return { nowMs, results: untimely(batch) };
-      return { nowMs, results: resultsOf(batch, version, conflicts, places) };
+      if (isUntimely) return { nowMs: nowUs / 1_000, results: untimely(batch) };
+      const results = batch.changes.map(
+        ({ text }): ChangeResult => (text === undefined ? { state: "same" } : { state: "swapped", version }),
+      );
+      for (const [index, found, text] of conflicts ?? []) {
+        const current = found === null || text === null ? undefined : { version: found, text };
+        results[places[index]?.place ?? index] = { state: "conflict", current };
+      }
+      return { nowMs: nowUs / 1_000, results };
     } catch (error) {
       if (sqlState(error) !== TOO_LATE) throw error;
-      return { nowMs: await readTime(), results: untimely(batch) };
+      const { nowMs } = await look(readStatement(names, []));
+      return { nowMs, results: untimely(batch) };
     }
   }
 
@@ -170,29 +178,21 @@ export function postgresDriver(options: DriverOptions): CasDriver {
   };
 }
 
-function resultsOf(
-  { changes }: SwapBatch,
-  version: string,
-  conflicts: SwapReplyText["conflicts"] = [],
-  places?: readonly number[],
-): readonly ChangeResult[] {
-  // As many changes, as many of the same answer.
-  const swapped: ChangeResult = { state: "swapped", version };
-  const results = changes.map(({ text }): ChangeResult => (text === undefined ? same : swapped));
-  for (const [index, found, text] of conflicts) {
-    const current = found === null || text === null ? undefined : { version: found, text };
-    results[places?.[index] ?? index] = { state: "conflict", current };
-  }
-  return results;
+/**
+ * Eighty random bits of this store and a count, in the form of a uuid. A sequence of the database would repeat versions after a failover
+ * to a replica that lacks the last of them, and a process with a record from before would overwrite later changes.
+ */
+function newVersions(): () => string {
+  const own = randomBytes(10).toString("hex");
+  const beginning = `${own.slice(0, 8)}-${own.slice(8, 12)}-${own.slice(12, 16)}-${own.slice(16)}-`;
+  let count = 0;
+  return () => beginning + (++count).toString(16).padStart(12, "0");
 }
 
 function untimely({ changes }: SwapBatch): readonly ChangeResult[] {
   return changes.map(() => ({ state: "untimely" }));
 }
 
-const same: ChangeResult = { state: "same" };
-
-/** A client that answers with something else than rows is not what it was taken for. */
 function only<Row>(rows: readonly Row[] | undefined): Row {
   const row = rows?.[0];
   if (row !== undefined) return row;

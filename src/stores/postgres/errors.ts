@@ -1,4 +1,4 @@
-/** What the errors of PostgreSQL and of its clients mean. Told apart by their codes, never by their text. */
+/** The meanings of errors of PostgreSQL and its clients, by their codes. */
 import {
   type ErrorMeaning,
   HoldfastError,
@@ -7,8 +7,6 @@ import {
   StoreUnavailableError,
   storeError,
 } from "../../store/index.ts";
-import { inTransaction, wrongEncoding, wrongIsolation } from "./hello.ts";
-import { WRONG_ENCODING, WRONG_ISOLATION } from "./routines.ts";
 
 const { unavailable, unauthorized, failure } = meaning;
 
@@ -54,7 +52,11 @@ export const meanings: Readonly<Record<string, ErrorMeaning>> = {
   "58": unavailable("The operating system of the server failed. Look at the server's log."),
 };
 
-/** What the store's own procedure says of the session that it runs in. */
+/** Raised by the procedure in a session with other settings. */
+export const WRONG_ENCODING = "U0002";
+export const WRONG_ISOLATION = "U0003";
+
+/** Raised by the store's own procedure, because of the session that it runs in. */
 const refusals: Readonly<Record<string, (cause: unknown) => HoldfastError>> = {
   // Raised by its rollback.
   "2D000": inTransaction,
@@ -84,13 +86,10 @@ function clientError(cause: unknown): HoldfastError {
   return new StoreUnavailableError(what, { cause });
 }
 
-/** How many errors around the server's own are looked through: query builders put it into one of theirs. */
+/** Query builders wrap the server's error in errors of their own. This many are unwrapped. */
 const WRAPPINGS = 4;
 
-/**
- * The code of an error that the server answered, or undefined for one of the client's own. Those have codes of five letters
- * too (EPIPE), but every code of the server has a digit.
- */
+/** Undefined for errors of the client. Their codes may have five letters (EPIPE), but codes of the server have a digit. */
 export function sqlState(error: unknown): string | undefined {
   let at = error;
   for (let depth = 0; depth <= WRAPPINGS && at instanceof Error; depth++) {
@@ -99,4 +98,28 @@ export function sqlState(error: unknown): string | undefined {
     at = at.cause;
   }
   return undefined;
+}
+
+export function wrongEncoding(cause?: unknown): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The client_encoding of the PostgreSQL connection is not UTF8, so the store's keys would become other keys. Leave that setting alone on connections of the pool, or give the store a pool of its own.",
+    { cause },
+  );
+}
+
+export function wrongIsolation(cause?: unknown): HoldfastError {
+  return new HoldfastError(
+    "UNSUPPORTED",
+    'Transactions of the PostgreSQL connection are not "read committed", so the store cannot see concurrent changes. Set default_transaction_isolation to "read committed" for its user, and do not set it on connections of the pool.',
+    { cause },
+  );
+}
+
+export function inTransaction(cause?: unknown): HoldfastError {
+  return new HoldfastError(
+    "STORE_FAILURE",
+    "The PostgreSQL connection is inside a transaction of the application. A grant in it would be invisible to others, and lost with a rollback. End each transaction before its connection goes back to the pool, or give the store a pool of its own.",
+    { cause },
+  );
 }

@@ -1,11 +1,10 @@
-/** The table and the routines that the store needs, and how they come into the database. */
-
-import { systemClock } from "../../platform/index.ts";
+/** Creates the table and the routines of the store. */
 import { checkOptionNames } from "../../store/index.ts";
-import { accessTo, checkClient, type PostgresClient, type Send } from "./client.ts";
+import { checkClient, type PostgresClient, type Send, senderOver } from "./client.ts";
 import { mapError } from "./errors.ts";
-import { checkDatabase, type DatabaseFacts, databaseQuery } from "./hello.ts";
-import { createRoutines } from "./routines.ts";
+import { DEFAULT_TABLE } from "./options.ts";
+import { createRoutines } from "./procedures.ts";
+import { checkDatabase, type DatabaseFacts, databaseQuery } from "./readiness.ts";
 import { dollarQuoted, literal, type TableNames, tableNames } from "./table.ts";
 
 /** Options of `migratePostgres` and `postgresMigration`. */
@@ -14,11 +13,8 @@ export interface PostgresMigrationOptions {
   readonly table?: string;
 }
 
-export const DEFAULT_TABLE = "holdfast_locks";
-
 /**
- * Makes the table and the function, where they are not there yet. Safe to repeat, and to run from several processes at
- * the same time.
+ * Creates the table and the routines if they are missing. Safe to repeat, and to run from several processes at the same time.
  *
  * @example
  * await migratePostgres(pool);
@@ -28,16 +24,15 @@ export async function migratePostgres(
   options: PostgresMigrationOptions = {},
 ): Promise<void> {
   const names = namesOf(options);
-  const { send } = accessTo(checkClient(client), { clock: systemClock, timeoutMs: PATIENCE_MS });
   try {
-    await migrate(send, names);
+    await migrate(senderOver(checkClient(client), TIMEOUT_MS), names);
   } catch (error) {
     throw mapError(error);
   }
 }
 
-/** Making a table may wait for others who use the database. */
-const PATIENCE_MS = 60_000;
+/** A new table may have to wait for other transactions. */
+const TIMEOUT_MS = 60_000;
 
 /** Rejects with the errors of the client. */
 export async function migrate(send: Send, names: TableNames): Promise<void> {
@@ -48,10 +43,7 @@ export async function migrate(send: Send, names: TableNames): Promise<void> {
   await send({ text });
 }
 
-/**
- * The same as text, for a migration tool: several statements, to be run in one transaction, as a text without values is by
- * all clients.
- */
+/** The migration as text for a migration tool: several statements, to be run in one transaction. */
 export function postgresMigration(options: PostgresMigrationOptions = {}): string {
   return migrationOf(namesOf(options));
 }
@@ -66,15 +58,14 @@ function migrationOf(names: TableNames): string {
   return `${steps.join(";\n\n")};\n`;
 }
 
-/** "If not exists" and "or replace" are no help to two that come at the same time. The number is Holdfast's own. */
+/** "If not exists" and "or replace" fail if two migrations run at the same time. The number is arbitrary. */
 function lockMigrations(): string {
   return "select pg_advisory_xact_lock(5219013378245012)";
 }
 
 /**
- * Every change of a record is a new copy of its row. With half of each page free, the copy goes into the same page and no
- * index has to know of it, as long as no column that changes is indexed; the next visitor of the page clears the old one
- * away. So there is no index but the key's, and a vacuum has little to do.
+ * Every change of a record writes a copy of its row. With half of each page free and no index on the changing columns, the copy stays
+ * in its page, indexes do not change, and a vacuum has little to do.
  */
 function createTable({ table }: TableNames): string {
   return `create table if not exists ${table} (
@@ -86,7 +77,7 @@ function createTable({ table }: TableNames): string {
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1)`;
 }
 
-/** Somebody else's table of that name fails here, with the server's own error for a column that is not there, and nothing is made for it. */
+/** Another program's table of that name fails here, before routines are created for it. */
 function checkColumns({ table }: TableNames): string {
   return `do ${dollarQuoted(`begin
   if (

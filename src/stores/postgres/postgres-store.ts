@@ -1,63 +1,33 @@
 import { systemClock } from "../../platform/index.ts";
-import { checkBoolean, checkOptionNames, invalid, type Store } from "../../store/index.ts";
-import { type CasStoreOptions, casDefaults, casOptionNames, casStore } from "../cas/index.ts";
-import {
-  type Access,
-  accessTo,
-  checkClient,
-  type OpenListener,
-  type PostgresClient,
-  type PostgresListener,
-  poolListener,
-} from "./client.ts";
+import type { Store } from "../../store/index.ts";
+import { casDefaults, casStore } from "../cas/index.ts";
+import { checkClient, type PostgresClient, senderOver } from "./client.ts";
+import { connectionsOf, isPool, poolListener } from "./connections.ts";
 import { postgresDriver } from "./driver.ts";
-import { DEFAULT_TABLE } from "./migration.ts";
-import { tableNames } from "./table.ts";
-
-/** Options of `postgresStore`. */
-export interface PostgresStoreOptions extends CasStoreOptions {
-  /** The table, or schema and table with a dot between them. Default "holdfast_locks". */
-  readonly table?: string;
-  /** Whether to make the table and the function at first use where they are missing. Default false. */
-  readonly autoMigrate?: boolean;
-  /**
-   * How waiters are woken: by `LISTEN` in a session that this function opens and the store ends, or not at all (`false`); then
-   * the store looks now and then, in one query for all its waiters. Default: a connection of the pool, or `false` where the
-   * client is not a pool.
-   */
-  readonly listener?: false | (() => Promise<PostgresListener>);
-}
+import { type PostgresStoreOptions, resolveOptions } from "./options.ts";
 
 /**
- * A store in PostgreSQL 12 or newer, through the pool or client that you have. Its table is made by `migratePostgres`.
+ * A store in PostgreSQL 12 or newer, through the application's pool or client. `migratePostgres` creates its table.
  *
  * @example
  * const locks = createLocks(postgresStore(new Pool()));
  */
 export function postgresStore(client: PostgresClient, options: PostgresStoreOptions = {}): Store {
-  checkOptionNames("postgresStore", options, {
-    ...casOptionNames,
-    table: true,
-    autoMigrate: true,
-    listener: true,
-  });
-  const { table = DEFAULT_TABLE, autoMigrate = false, listener, ...shared } = options;
-  const clock = options.clock ?? systemClock;
-  const timeoutMs = shared.flightMs ?? casDefaults.flightMs;
-  const access = accessTo(checkClient(client), { clock, timeoutMs });
+  checkClient(client);
+  const { listener, shared, ...settings } = resolveOptions(options);
+  const { clock = systemClock, flightMs: timeoutMs = casDefaults.flightMs } = shared;
+  const connections = isPool(client) ? connectionsOf(client) : undefined;
+  const ownListener =
+    listener === undefined && isPool(client) && connections !== undefined
+      ? poolListener(client, connections, clock, timeoutMs)
+      : undefined;
   const driver = postgresDriver({
-    access,
-    names: tableNames(table),
-    autoMigrate: checkBoolean("autoMigrate", autoMigrate),
-    openListener: listenerOf(access, listener),
+    ...settings,
+    client,
+    send: senderOver(client, timeoutMs, connections),
+    openListener: listener || ownListener,
     clock,
+    timeoutMs,
   });
   return casStore(driver, shared);
-}
-
-function listenerOf(access: Access, listener: PostgresStoreOptions["listener"]): OpenListener | undefined {
-  if (listener === undefined) return poolListener(access);
-  if (listener === false) return undefined;
-  if (typeof listener === "function") return listener;
-  throw invalid("listener must be false, or a function that resolves to a connected Client of pg.");
 }

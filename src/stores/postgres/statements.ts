@@ -1,29 +1,29 @@
-/** The statements of the store, each with the values that it takes. All values are texts, so that any client can pass them. */
+/** The statements of the store, each with its values. All values are texts, so any client can pass them. */
 import { bounds, StoreUnavailableError } from "../../store/index.ts";
 import type { Change, SwapBatch } from "../cas/index.ts";
-import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./hello.ts";
+import { checkSession, checkWritable, NOW_US, type SessionFacts, TAKES_NO_WRITES } from "./readiness.ts";
 import type { TableNames } from "./table.ts";
-import { channelOf, payloadOf } from "./wakes.ts";
+import { channelOf, payloadOf } from "./wake.ts";
 
 export interface Statement {
-  /** What a session may keep it under, where it is asked for all the time. */
+  /** A session may keep the statement under this name. */
   readonly name?: string;
   readonly text: string;
   /** Without any, the text may be several statements. */
   readonly values?: string[];
-  /** Throws if the first row shows that the reply must not be believed. The connection is not used again. */
+  /** Throws if the first row shows that the reply must not be trusted. The connection is not used again. */
   readonly check?: (row: unknown) => void;
 }
 
-/** One row with the time, and what says whether the rest may be believed: a replica that lags would answer as well. */
+/** One row with the time and facts about the session: the reply of a replica that lags must not be trusted. */
 const clock = `(select ${NOW_US} as now_us, ${TAKES_NO_WRITES} as read_only, pg_client_encoding()::text as encoding) as clock`;
 
-/** Neither keys nor records contain one: keys have no control characters, and JSON writes them as escapes. */
+/** Separates the items of a list. Keys have no control characters, and JSON escapes them in records. */
 const LINE = "\n";
 
 export interface ReadRow extends SessionFacts {
   readonly now_us: number | string;
-  /** Null in the only row where there is no record at all. */
+  /** Null in the only row if there is no record at all. */
   readonly key: string | null;
   readonly version: string;
   readonly record: string;
@@ -42,7 +42,6 @@ function checkRead(row: unknown): void {
 }
 
 export interface SwapRow {
-  /** What the call named its changes by. */
   readonly new_version: string;
   /** A {@link SwapReplyText} in JSON. */
   readonly reply: string;
@@ -51,7 +50,9 @@ export interface SwapRow {
 export interface SwapReplyText {
   readonly now_us: number;
   readonly untimely?: true;
-  readonly conflicts?: readonly (readonly [index: number, version: string | null, record: string | null])[];
+  readonly conflicts?:
+    | readonly (readonly [index: number, version: string | null, record: string | null])[]
+    | null;
 }
 
 /** The changes must be in the order of {@link byBytes}. */
@@ -93,9 +94,8 @@ export function swapStatement(
 }
 
 /**
- * Replies have no names: a client takes the next one for that to its oldest request. (1) Two requests are under way through
- * PgBouncer 1.18, and sessions are ended or requests cancelled. (2) One gets the reply to the other, even of another process.
- * (3) A change is reported as made that was not, and a claim is held that is nowhere. So each reply repeats the version of its call.
+ * Replies carry no request id. (1) Sessions end or requests are cancelled behind PgBouncer 1.18. (2) A request gets the reply to another,
+ * even of another process. (3) A change counts as made that was not. So each reply repeats the version of its call.
  */
 function checkReplyTo(version: string, row: SwapRow): void {
   if (row.new_version === version) return;
@@ -104,10 +104,10 @@ function checkReplyTo(version: string, row: SwapRow): void {
   );
 }
 
-/** Which versions changes expect, as numbers of the versions that follow, and for how long each is kept. */
+/** The versions that changes expect, as numbers of the listed versions, and how long each record is kept. */
 type Terms = readonly [expects: string, versions: string, keeps: string];
 
-/** Said once, where all of them have the same. What came together mostly has. */
+/** One value for all changes, if they have it in common. */
 function commonTerms(changes: readonly Change[]): Terms | undefined {
   const [first] = changes;
   if (first === undefined) return undefined;
@@ -131,7 +131,7 @@ function keepOf({ idle, keepUntilMs }: Change): number {
   return idle ? -1 - keepUntilMs : keepUntilMs;
 }
 
-/** Gives texts numbers from 1 on. What came together is expected together again, so a batch has few different ones. */
+/** Numbers texts from 1 on. Records that were written together have the same version, so a batch has few versions. */
 class Numbers {
   readonly texts: string[] = [];
   readonly #known = new Map<string, number>();
@@ -146,13 +146,32 @@ class Numbers {
   }
 }
 
+/**
+ * Compares keys by their bytes in UTF-8, which have the order of code points. Every batch takes its keys in this order, so no two batches
+ * wait for each other. JavaScript compares halves of surrogate pairs, which come before the last characters without a pair.
+ */
+export function byBytes(a: string, b: string): number {
+  const length = Math.min(a.length, b.length);
+  for (let at = 0; at < length; at++) {
+    const one = a.charCodeAt(at);
+    const other = b.charCodeAt(at);
+    if (one !== other) return rank(one) - rank(other);
+  }
+  return a.length - b.length;
+}
+
+function rank(unit: number): number {
+  if (unit < 0xd800) return unit;
+  return unit < 0xe000 ? unit + 0x2000 : unit - 0x800;
+}
+
 export interface ListRow extends SessionFacts {
   readonly now_us: number | string;
   readonly key: string | null;
   readonly record: string;
 }
 
-/** No key that begins with a prefix comes after the prefix with as many of the last characters as fit into a key. */
+/** No key that begins with a prefix comes after the prefix and these. */
 const LAST_CHARACTERS = "\u{10FFFF}".repeat(bounds.keyBytes / 4);
 
 export function listStatement(
@@ -181,8 +200,8 @@ export interface SweepRow {
 }
 
 /**
- * Passes over what somebody is changing, so it waits for nobody and cannot be part of a deadlock. While somebody else sweeps it removes
- * nothing: a fleet that finds a million old rows would otherwise keep the server busy with nothing else.
+ * Skips locked rows, so it never waits and cannot be part of a deadlock. It removes nothing while another process sweeps: a fleet that
+ * finds a million old rows would otherwise keep the server busy.
  */
 export function sweepStatement({ table }: TableNames, limit: number): Statement {
   const text = `with turn as materialized (

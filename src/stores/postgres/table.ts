@@ -1,25 +1,25 @@
-/** The names of what the store keeps in the database, quoted so that any name is only a name. */
+/** The names of the store's objects in the database, quoted for statements. */
 import { createHash } from "node:crypto";
 import { invalid } from "../../store/index.ts";
 
 export interface TableNames {
   /** As the user wrote it. */
   readonly given: string;
-  /** The catalogue's names. The schema is undefined if the user named none. */
+  /** Undefined if the user named none. */
   readonly schema: string | undefined;
   readonly name: string;
   readonly swapName: string;
-  /** For use in a statement. */
+  /** Quoted, like the next two. */
   readonly table: string;
-  /** The procedure that swaps. Its name has a version: a release that needs another one brings it beside this one. */
+  /** The procedure that swaps. */
   readonly swap: string;
   /** The function that the procedure calls for the changes. */
   readonly change: string;
-  /** What sessions call the statement that calls it. Others may use the same session behind a pooler, so it must mean this one alone. */
+  /** The name of the prepared statement. It is unique, because others may use the same session behind a pooler. */
   readonly swapStatement: string;
 }
 
-/** PostgreSQL cuts a name to 63 bytes, silently. The function's is longer than the table's by a few. */
+/** PostgreSQL cuts names to 63 bytes without an error, and the routines' names are longer than the table's. */
 const MAX_TABLE_BYTES = 50;
 const MAX_SCHEMA_BYTES = 63;
 
@@ -50,26 +50,23 @@ export function tableNames(given: string): TableNames {
   return namesIn(schema, name, given);
 }
 
-/**
- * The same in a schema that the names did not say. Without it, a `set search_path` on a connection of the pool would lead the store to
- * another schema's table, and it would grant there what is held here.
- */
+/** The same names in a schema. Without a schema, `set search_path` on a pooled connection would lead to another schema's table. */
 export function inSchema({ name, given }: TableNames, schema: string): TableNames {
   return namesIn(schema, name, given);
 }
 
 function namesIn(schema: string | undefined, name: string, given: string): TableNames {
-  const before = schema === undefined ? "" : `${quoted(schema)}.`;
-  const swapName = `${name}_swap_v7`;
-  const swap = `${before}${quoted(swapName)}`;
+  const prefix = schema === undefined ? "" : `${quoted(schema)}.`;
+  const swapName = `${name}_swap_v1`;
+  const swap = `${prefix}${quoted(swapName)}`;
   return {
     given,
     schema,
     name,
     swapName,
-    table: `${before}${quoted(name)}`,
+    table: `${prefix}${quoted(name)}`,
     swap,
-    change: `${before}${quoted(`${name}_change_v7`)}`,
+    change: `${prefix}${quoted(`${name}_change_v1`)}`,
     swapStatement: `holdfast_${createHash("sha256").update(swap).digest("hex").slice(0, 32)}`,
   };
 }
@@ -82,14 +79,14 @@ export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** Between marks that are not in it: the name of a table may have any characters. */
+/** Quotes with a mark that the text does not contain. */
 export function dollarQuoted(text: string): string {
   let mark = "$holdfast$";
   for (let nth = 1; text.includes(mark); nth++) mark = `$holdfast_${nth}$`;
   return `${mark}\n${text}\n${mark}`;
 }
 
-/** Backslashes mean themselves in it, however the session reads those of a plain literal. */
+/** An E literal reads backslashes the same way in every session. */
 export function literal(text: string): string {
   return `E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`;
 }

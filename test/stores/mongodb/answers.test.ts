@@ -2,15 +2,14 @@
 import type { Durability } from "holdfast";
 import { describe, expect, test } from "vitest";
 import type { Change } from "../../../src/stores/cas/index.ts";
-import { faultOf } from "../../../src/stores/mongodb/collection-check.ts";
-import { checkServer } from "../../../src/stores/mongodb/first-use.ts";
+import { checkServer, faultOf } from "../../../src/stores/mongodb/readiness.ts";
 import {
   deleteCommand,
   endOfPrefix,
   markCommand,
+  refusedOf,
   updateCommand,
 } from "../../../src/stores/mongodb/statements.ts";
-import { refusedOf } from "../../../src/stores/mongodb/update-reply.ts";
 
 const mongod = { isWritablePrimary: true, maxWireVersion: 25, localTime: new Date(), setName: "rs0" };
 

@@ -5,8 +5,8 @@ import { type MongodbStoreOptions, mongodbStore } from "holdfast/mongodb";
 import { MongoClient as MongoClient7 } from "mongodb";
 import { type Db, MongoClient } from "mongodb6";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
-import { recordsIn } from "../../../src/stores/mongodb/database.ts";
-import { MongodbDriver } from "../../../src/stores/mongodb/mongodb-driver.ts";
+import { recordsIn } from "../../../src/stores/mongodb/client.ts";
+import { MongodbDriver } from "../../../src/stores/mongodb/driver.ts";
 import { MARKER } from "../../../src/stores/mongodb/statements.ts";
 import { freePort, until } from "../../engines/engine.ts";
 import { canRunMongodb, type MongodbServer, startMongodb } from "../../engines/mongodb.ts";
@@ -252,24 +252,6 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     expect(answered).not.toContain("getMore");
     await until("the stream is followed", async () => events.includes("getMore"));
     unsubscribe();
-  });
-
-  test("listing goes by prefix, page by page", async (context) => {
-    const { store } = open(context);
-    const locks = createLocks(store, { closeStore: false });
-    const keys = ["a", "app:1", "app:2", "app:3", "app;", "app\u{10ffff}", "b"];
-    await Promise.all(keys.map((key) => locks.mutex(key).acquire()));
-    const listed = async (prefix: string) => {
-      const found: string[] = [];
-      for await (const { key } of locks.list({ prefix, pageSize: 2 })) found.push(key);
-      return found;
-    };
-    expect(await listed("app:")).toEqual(["app:1", "app:2", "app:3"]);
-    expect(await listed("app")).toEqual(["app:1", "app:2", "app:3", "app;", "app\u{10ffff}"]);
-    expect(await listed("app\u{10ffff}")).toEqual(["app\u{10ffff}"]);
-    expect(await listed("")).toEqual(keys);
-    expect(await listed("c")).toEqual([]);
-    await locks.close();
   });
 
   test("a client that is closed is a failure that says so", async () => {

@@ -8,8 +8,8 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { Send } from "../../../src/stores/mysql/client.ts";
 import { mysqlDriver } from "../../../src/stores/mysql/driver.ts";
 import { mapError } from "../../../src/stores/mysql/errors.ts";
+import { checkVersion } from "../../../src/stores/mysql/readiness.ts";
 import { inDatabase, tableNames } from "../../../src/stores/mysql/table.ts";
-import { checkVersion } from "../../../src/stores/mysql/version.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { claimRequest } from "../../record/claim-request.ts";
 import { testDamagedRecords } from "../damaged-records.ts";
@@ -237,13 +237,6 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
       message,
     });
     await use(mysqlStore(pool, { durability, table: "holdfast.holdfast_locks" }));
-  });
-
-  test("a migration refuses options that it does not have", async () => {
-    await expect(migrateMysql(database.pool(), { tabel: "x" } as never)).rejects.toMatchObject({
-      code: "INVALID_ARGUMENT",
-      message: expect.stringContaining("tabel"),
-    });
   });
 
   test("a table whose name another one has in capitals is told apart", async () => {

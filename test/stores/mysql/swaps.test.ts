@@ -2,7 +2,7 @@
 import type { CasDriver, Change, ChangeResult, StoredRecord, Version } from "holdfast/cas";
 import { type Connection, createConnection } from "mysql2/promise";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { maxSwapBytes, swapStatement } from "../../../src/stores/mysql/swap-statement.ts";
+import { maxSwapBytes, swapStatement } from "../../../src/stores/mysql/statements.ts";
 import { tableNames } from "../../../src/stores/mysql/table.ts";
 import { canRunMariadb } from "../../engines/mariadb.ts";
 import { Random } from "../../simulation/random.ts";
@@ -160,23 +160,6 @@ describe.skipIf(!canRunMariadb())("mysql: swaps", () => {
       for (const [key, isIdle] of idle) if (isIdle) expect(used).not.toContain(key);
     }
     expect(model.size).toBeGreaterThan(5);
-  });
-
-  test("a session that returns few rows returns all that are needed", async () => {
-    const connection = await createConnection(database.server.url);
-    onTestFinished(() => connection.end());
-    await connection.query("set sql_select_limit = 1");
-    const driver = newDriver(connection as never);
-    const keys = ["few a", "few b", "few c"];
-    const version = await write(driver, keys, "one");
-    const current = { version, text: "one" };
-    expect((await driver.read(keys)).records).toEqual([current, current, current]);
-    expect((await driver.list("few ", undefined, 10)).records).toHaveLength(3);
-    const { results } = await swapNow(
-      driver,
-      keys.map((key) => changeOf(key, undefined, "two")),
-    );
-    expect(results).toEqual(keys.map(() => ({ state: "conflict", current })));
   });
 
   test("a session keeps nothing of a swap, whether it went well or not", async () => {

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { createLocks, type Store } from "holdfast";
 import {
   migratePostgres,
@@ -8,7 +7,7 @@ import {
 } from "holdfast/postgres";
 import { Client, Pool, type PoolConfig } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { checkServer, type ServerFacts } from "../../../src/stores/postgres/hello.ts";
+import { checkServer, type ServerFacts } from "../../../src/stores/postgres/readiness.ts";
 import { tableNames } from "../../../src/stores/postgres/table.ts";
 import { freePort } from "../../engines/engine.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
@@ -69,21 +68,6 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
       `alter table ${table} set schema closed`,
       `alter role ${name} set search_path = closed`,
     ],
-  });
-
-  test("a table of a release with another function keeps its records, and that function beside the new one", async () => {
-    const table = `create table earlier (key text collate "C" primary key, version uuid not null, record text not null,
-      idle boolean not null, keep_until_ms bigint not null) with (fillfactor = 50)`;
-    await admin.query(table);
-    await admin.query("create function earlier_swap_v1() returns int language sql as 'select 1'");
-    const record = '{"v":1,"fence":"9007199254740991","held":[],"waiting":[]}';
-    const insert = "insert into earlier values ($1, $2, $3, true, 8640000000000000)";
-    await admin.query(insert, [request.key, randomUUID(), record]);
-    const error = await failure(open(poolOf(), { table: "earlier" }).acquire(request));
-    expect(error.message).toMatch(/procedure of the table "earlier" does not exist/);
-    const store = open(poolOf(), { table: "earlier", autoMigrate: true });
-    await expect(store.acquire(request)).resolves.toMatchObject({ state: "held", fence: 9007199254740992n });
-    await expect(admin.query("select earlier_swap_v1() as n")).resolves.toMatchObject({ rows: [{ n: 1 }] });
   });
 
   test("the migration can be had as text", () => {

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { byBytes, inOrder } from "../../../src/stores/postgres/key-order.ts";
-import { changeOf } from "./new-driver.ts";
+import { byBytes } from "../../../src/stores/postgres/statements.ts";
 
 /** From both sides of where UTF-16 and UTF-8 disagree, and of where characters get longer. */
 const characters = [
@@ -32,12 +31,4 @@ test("postgres: keys have the order of their bytes, also beyond the characters t
       if (Math.sign(byBytes(a, b)) !== expected) expect([a, b, byBytes(a, b)]).toEqual([a, b, expected]);
     }
   }
-});
-
-test("postgres: changes are put in order, and their places are known", () => {
-  const changes = ["b", "\u{10000}", "a", "\u{ffff}"].map((key) => changeOf(key, undefined, "x"));
-  const { changes: sorted, places } = inOrder(changes);
-  expect(sorted.map(({ key }) => key)).toEqual(["a", "b", "\u{ffff}", "\u{10000}"]);
-  expect(places).toEqual([2, 0, 3, 1]);
-  expect(inOrder(sorted)).toEqual({ changes: sorted });
 });

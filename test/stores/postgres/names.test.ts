@@ -128,20 +128,6 @@ describe.skipIf(!canRunPostgres())("postgres: names of statements", () => {
     expect(swaps()).toBe(0);
   });
 
-  test("a client that is not pg's is asked with text and values alone", async () => {
-    const pool = poolOf();
-    onTestFinished(() => pool.end());
-    const asked: unknown[] = [];
-    const query = (text: string, values?: string[]) => {
-      asked.push(text);
-      return pool.query(text, values);
-    };
-    await open({ query })
-      .mutex("plain")
-      .run(() => {});
-    expect(asked.every((text) => typeof text === "string")).toBe(true);
-  });
-
   test.skipIf(!canRunPgBouncer()).each([
     ["session", 15],
     ["transaction", 2],

@@ -2,7 +2,8 @@
 import { type Clock, systemClock } from "holdfast";
 import type { CasDriver, Change, Version } from "holdfast/cas";
 import type { PostgresClient } from "holdfast/postgres";
-import { accessTo, poolListener } from "../../../src/stores/postgres/client.ts";
+import { senderOver } from "../../../src/stores/postgres/client.ts";
+import { connectionsOf, isPool, poolListener } from "../../../src/stores/postgres/connections.ts";
 import { postgresDriver } from "../../../src/stores/postgres/driver.ts";
 import { tableNames } from "../../../src/stores/postgres/table.ts";
 
@@ -15,10 +16,15 @@ export interface NewDriverOptions {
 
 export async function newDriver(client: PostgresClient, options: NewDriverOptions = {}): Promise<CasDriver> {
   const { table = "holdfast_locks", clock = systemClock, listens = true } = options;
-  const access = accessTo(client, { clock, timeoutMs: 5_000 });
-  const openListener = listens ? poolListener(access) : undefined;
+  const timeoutMs = 5_000;
+  const connections = isPool(client) ? connectionsOf(client) : undefined;
+  const openListener =
+    listens && isPool(client) && connections !== undefined
+      ? poolListener(client, connections, clock, timeoutMs)
+      : undefined;
+  const send = senderOver(client, timeoutMs, connections);
   const names = tableNames(table);
-  const driver = postgresDriver({ access, names, autoMigrate: true, openListener, clock });
+  const driver = postgresDriver({ client, send, names, autoMigrate: true, openListener, clock, timeoutMs });
   await driver.prepare?.();
   return driver;
 }

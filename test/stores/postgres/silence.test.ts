@@ -51,7 +51,6 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
   test.each([
     { pool: "a pool", config: { max: 4 } },
     { pool: "a pool of two", config: { max: 2 } },
-    { pool: "a pool with pipelines", config: { max: 4, pipeline: true } },
   ])("$pool is whole again when the network is, and few requests wait meanwhile", async ({ config }) => {
     const network = await forgetful(server.port);
     const pool = poolAt(network.port, config);

@@ -47,8 +47,8 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
 
   /** A client inside of a transaction, for what the procedure would refuse there. */
   function inside(client: PoolClient): PostgresClient {
-    const call = /^call (.*)_swap_v7"\((.*), null\)$/;
-    const direct = 'select $7::text as new_version, $1_change_v7"($2) as reply'.replace("$7", "$$7");
+    const call = /^call (.*)_swap_v1"\((.*), null\)$/;
+    const direct = 'select $7::text as new_version, $1_change_v1"($2) as reply'.replace("$7", "$$7");
     return { query: (text, values) => client.query(text.replace(call, direct), values) };
   }
 

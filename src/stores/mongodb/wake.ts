@@ -1,14 +1,14 @@
 /**
- * Hears of grants that other processes have made, through one change stream of the collection.
+ * Grants by other processes, through one change stream of the collection.
  *
- * Every write says whom it has granted the key, and the server passes on only what names an owner of this process. A stream
- * that breaks is opened again where it ended; what cannot be made up for costs its waiters no more than a heartbeat.
+ * Every write names the owners that it grants the key, and the server filters by the owners of this process. A broken stream resumes where
+ * it ended. If it cannot, waiters learn of their grants at their next heartbeats.
  */
-import type { Document, MongodbChangeStream, Records } from "./database.ts";
+import type { Document, MongodbChangeStream, Records } from "./client.ts";
 
 type OnWake = (key: string, id: string) => void;
 
-/** After a stream broke, how long until the next is opened: so long at first, doubling up to so long. */
+/** The pause before a broken stream is opened again. It doubles up to the maximum. */
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 10_000;
 
@@ -16,9 +16,9 @@ export class WakeStream {
   readonly #records: Records;
   readonly #listeners = new Map<string, OnWake>();
   #open: OpenStream | undefined;
-  /** Openings follow one another, so that the latest one knows all owners. */
+  /** Streams open one after the other, so the latest knows all owners. */
   #opening: Promise<unknown> = Promise.resolve();
-  /** The end of streams that nobody needed any more. Whoever closes waits for that. */
+  /** Streams that are ending. `close` waits for them. */
   #ending: Promise<unknown> = Promise.resolve();
   #retry: NodeJS.Timeout | undefined;
   #closed = false;
@@ -52,7 +52,7 @@ export class WakeStream {
     await this.#stop();
   }
 
-  /** Opens a stream that hears all owners, from where the one before has come to. */
+  /** Opens a stream for all owners, from where the previous stream ended. */
   #reopen(): Promise<void> {
     const next = () => this.#openNext();
     const opening = this.#opening.then(next, next);
@@ -77,13 +77,12 @@ export class WakeStream {
       await stream.start();
       return stream;
     } catch (error) {
-      // Where the one before ended may be too long ago for the server to remember.
+      // The server may have forgotten where the previous stream ended.
       if (token === undefined) throw error;
       return this.#openAfter(undefined);
     }
   }
 
-  /** Opens another in place of one that has broken, as long as somebody listens. */
   #mend(broken: OpenStream, delayMs: number): void {
     const isNeeded = () => this.#open === broken && !this.#closed && this.#listeners.size > 0;
     if (!isNeeded()) return;
@@ -91,7 +90,7 @@ export class WakeStream {
       if (!isNeeded()) return;
       this.#reopen().catch(() => this.#mend(broken, Math.min(2 * delayMs, MAX_RETRY_MS)));
     }, delayMs);
-    // Whoever waits for a grant has heartbeats besides.
+    // Waiters have heartbeats as well.
     this.#retry.unref();
   }
 
@@ -131,21 +130,18 @@ class OpenStream {
   constructor(records: Records, owners: readonly string[], token: unknown, events: StreamEvents) {
     this.#events = events;
     this.#startedAfter = token;
-    this.#stream = records.watch([{ $match: namesOneOf(owners) }, { $project: told }], {
+    this.#stream = records.watch([{ $match: namesOneOf(owners) }, { $project: projection }], {
       readPreference: "primary",
       ...(token === undefined ? {} : { resumeAfter: token }),
     });
   }
 
-  /** It moves on with the server also while there is nothing to tell, so that the server still knows it when it is needed. */
+  /** The server advances it without changes as well, so it does not grow too old. */
   get resumeToken(): unknown {
     return this.#stream.resumeToken ?? this.#startedAfter;
   }
 
-  /**
-   * Resolves when the server has opened the stream. Its first change may be long in coming, and even a `tryNext` of the
-   * driver would keep the first waiter for a second: MongoDB holds back an answer without changes for that long.
-   */
+  /** Resolves when the server has opened the stream. `tryNext` would take a second: MongoDB delays replies without changes. */
   async start(): Promise<void> {
     const opened = new Promise<void>((resolve) => {
       this.#stream.once("resumeTokenChanged", resolve);
@@ -162,14 +158,14 @@ class OpenStream {
 
   async end(): Promise<void> {
     this.#ended = true;
-    // A stream that is broken already may say so once more.
+    // A broken stream may fail again.
     await this.#stream.close().catch(() => {});
   }
 
   async #follow(first: Promise<void>): Promise<void> {
     try {
       await first;
-      // The driver itself opens it again after a lost connection or a failover.
+      // The driver resumes the stream after a lost connection or a failover.
       while (!this.#ended) await this.#next();
     } catch {
       if (this.#ended) return;
@@ -185,14 +181,14 @@ class OpenStream {
 }
 
 /** A resume token is the `_id` of a change, and must not be left out. */
-const told: Document = {
+const projection: Document = {
   documentKey: 1,
   operationType: 1,
   "fullDocument.wakes": 1,
   "updateDescription.updatedFields.wakes": 1,
 };
 
-/** Wakes are one text, not a list: of a list, a stream may tell only which of its places have changed. */
+/** Wakes are one text: of a list, a stream may report only the changed elements. */
 export function namesOneOf(owners: readonly string[]): Document {
   const pattern = owners.map((owner) => escaped(`[${JSON.stringify(owner)},`)).join("|");
   return {

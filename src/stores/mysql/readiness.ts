@@ -1,33 +1,31 @@
-/** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
+/** Checks the server and the table at first use, in one round trip. */
 import { type Durability, HoldfastError } from "../../store/index.ts";
 import type { Row, Send } from "./client.ts";
 import { serverErrno, unavailable } from "./errors.ts";
 import { migrate } from "./migration.ts";
 import { bytes } from "./statements.ts";
 import { inDatabase, type TableNames } from "./table.ts";
-import { checkVersion } from "./version.ts";
 
 export interface FirstUseOptions {
   readonly send: Send;
   readonly names: TableNames;
   readonly autoMigrate: boolean;
   readonly durability: Durability;
-  /** The longest statement that the store may send. */
   readonly maxStatementBytes: number;
 }
 
 interface Facts {
-  /** Undefined where the connection has none, and the names say none. */
+  /** Undefined if neither the connection nor the option names one. */
   readonly database: string | undefined;
   readonly version: string;
   readonly packetBytes: number;
-  /** Whether a commit that was answered survives a crash of the machine. */
+  /** Whether confirmed commits survive a crash of the machine. */
   readonly isDurable: boolean;
   readonly engine: string | undefined;
   readonly hasProcedures: boolean;
 }
 
-/** Resolves when all is well, to the names with the database that they are in. */
+/** Resolves to the names with their database. */
 export async function checkFirstUse(options: FirstUseOptions): Promise<TableNames> {
   const { send, autoMigrate } = options;
   const facts = await askFacts(send, options.names);
@@ -43,15 +41,14 @@ export async function checkFirstUse(options: FirstUseOptions): Promise<TableName
   return names;
 }
 
-/** What the server says to somebody without rights on a table, a column or a database. */
+/** The user lacks rights on a table, a column or a database. */
 const LACKS_RIGHTS: ReadonlySet<number> = new Set([1142, 1143, 1044]);
-/** What it says in a session that only reads. The transactions of the store say themselves that they write. */
+/** The session only reads. Transactions of the store override that. */
 const SESSION_READS = 1792;
 
 /**
- * Asks for the rights to remove old records: nobody who asks for a lock would notice that they stay for ever. Explaining takes the same
- * rights as doing. Whatever else the server says to it is of no concern here. But an outage says nothing about rights, so it is told as
- * one, and they are asked for again.
+ * Checks the right to remove old records, which would otherwise stay without a notice. `explain` needs the same rights as the statement.
+ * Outages are passed on; other errors of `explain` do not matter here.
  */
 export async function checkRemoval(send: Send, { rows }: TableNames): Promise<void> {
   try {
@@ -119,5 +116,21 @@ function notMigrated({ table }: TableNames): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
     `The table ${table} or its procedures are missing, or this user has no rights on them. Run migrateMysql, or pass autoMigrate: true; docs/stores/mysql.md lists the rights.`,
+  );
+}
+
+/** MySQL: the oldest version that passed the tests. MariaDB: the oldest with the needed features, by its documentation. */
+const OLDEST = { MySQL: [8, 0, 33], MariaDB: [10, 6, 0] } as const;
+
+/** Throws if the server is too old. */
+export function checkVersion(version: string): void {
+  const product = /mariadb/i.test(version) ? "MariaDB" : "MySQL";
+  const oldest = OLDEST[product];
+  const found = /^(\d+)\.(\d+)\.(\d+)/.exec(version)?.slice(1).map(Number) ?? [0];
+  const differs = oldest.findIndex((part, index) => part !== found[index]);
+  if (differs === -1 || (found[differs] ?? 0) > (oldest[differs] ?? 0)) return;
+  throw new HoldfastError(
+    "UNSUPPORTED",
+    `The server is ${product} ${version}, and this store needs ${product} ${oldest.join(".")} or newer. Upgrade it, or use another store.`,
   );
 }

@@ -1,51 +1,50 @@
-/** What is found out about the server before the store is used: once, so that a mistake is told instead of met later. */
+/** Checks the server, the rights and the collection at first use. */
 import { type Durability, HoldfastError, StoreUnavailableError } from "../../store/index.ts";
-import { checkCollection } from "./collection-check.ts";
-import type { Document, Records } from "./database.ts";
+import type { Document, Records } from "./client.ts";
 import { mapError, mapErrorOf, notPrimary, serverCode } from "./errors.ts";
 import {
+  collectionCommand,
   deleteCommand,
   findQuery,
   indexCommand,
+  indexesCommand,
   markCommand,
   refusals,
+  refusedBy,
   tooLateCommand,
 } from "./statements.ts";
-import { refusedBy } from "./update-reply.ts";
 
-export interface FirstUseOptions {
+export interface ReadinessOptions {
   readonly durability: Durability;
   readonly createIndex: boolean;
   readonly timeoutMs: number;
 }
 
-/** What the server said about itself. */
 export interface Server {
-  /** Whether it is part of a replica set, and so has a stream of its changes. */
+  /** Only a replica set has change streams. */
   readonly replicated: boolean;
-  /** Whether it compares its time in a write. */
+  /** Whether it can compare its time in a write. */
   readonly checksTime: boolean;
-  /** The command by which it tells its time. */
+  /** The command whose reply has the time. */
   readonly hello: "hello" | "isMaster";
 }
 
-export class FirstUse {
+export class Readiness {
   readonly #records: Records;
-  readonly #options: FirstUseOptions;
+  readonly #options: ReadinessOptions;
   #server: Server | undefined;
   #asking: Promise<Server> | undefined;
 
-  constructor(records: Records, options: FirstUseOptions) {
+  constructor(records: Records, options: ReadinessOptions) {
     this.#records = records;
     this.#options = options;
   }
 
-  /** What is known of the server already. */
   get server(): Server | undefined {
     return this.#server;
   }
 
-  /** Resolves when all is well. What failed is tried again by the next call. */
+  /** Calls at the same time share one check. After a failure, the next call checks again. */
   ask(): Promise<Server> {
     this.#asking ??= this.#ask().finally(() => {
       this.#asking = undefined;
@@ -66,7 +65,7 @@ export class FirstUse {
     return this.#server;
   }
 
-  /** Servers before 4.4.2, and some that only speak like MongoDB, have but the old name. */
+  /** Servers before 4.4.2, and some that resemble MongoDB, know only the old name. */
   async #sayHello(): Promise<{ hello: Server["hello"]; reply: Document }> {
     try {
       try {
@@ -80,12 +79,11 @@ export class FirstUse {
     }
   }
 
-  /** Whoever may not even look is told before anything is written. */
   #tryToFind(): Promise<unknown> {
     return this.#taking("find", () => this.#records.find(findQuery([""])));
   }
 
-  /** Nobody who asks for a lock would notice that old records stay for ever. */
+  /** Without this check, old records would stay without a notice. */
   #tryToRemove(): Promise<unknown> {
     const nothing = deleteCommand(this.#records, [], 0, this.#options.timeoutMs);
     return this.#taking("remove", () => this.#records.command(nothing));
@@ -99,7 +97,7 @@ export class FirstUse {
     }
   }
 
-  /** Writes the marker, and makes sure that the server refuses what swaps rely upon being refused. */
+  /** Writes the marker, and checks that the server refuses the insert that swaps need refused. */
   async #mark(): Promise<void> {
     const reply = await this.#records.command(markCommand(this.#records, this.#options.timeoutMs));
     const refused = refusedBy(reply);
@@ -112,7 +110,7 @@ export class FirstUse {
     );
   }
 
-  /** A server that cannot is no worse a store; it only does not notice a request that was held up for long. */
+  /** A server that cannot compare its time makes changes that were held up for long. */
   async #canCheckTime(): Promise<boolean> {
     try {
       const reply = await this.#records.command(tooLateCommand(this.#records));
@@ -127,10 +125,10 @@ export class FirstUse {
 
 const COMMAND_NOT_FOUND = 59;
 
-/** What MongoDB 4.2 says of itself. */
+/** MongoDB 4.2. */
 const OLDEST_WIRE_VERSION = 8;
 
-/** Checks what a server answers to `hello`. */
+/** Checks the reply to `hello`. */
 export function checkServer(reply: Document, durability: Durability): { readonly replicated: boolean } {
   if (reply["msg"] === "isdbgrid") {
     throw new HoldfastError(
@@ -153,10 +151,8 @@ export function checkServer(reply: Document, durability: Durability): { readonly
 }
 
 /**
- * The time that the primary tells in its answer to `hello`, in milliseconds since 1970.
- *
- * No other member is taken for it. The driver lets a client that is bound to one by `directConnection` read there whatever
- * it is, so the store would tell what was true of a lock some time ago.
+ * The primary's time, from its reply to `hello`. Other members are refused: with `directConnection` the driver reads from any member,
+ * whose records may be old.
  */
 export function timeOf(reply: Document): number {
   if ((reply["isWritablePrimary"] ?? reply["ismaster"]) === false) {
@@ -168,4 +164,46 @@ export function timeOf(reply: Document): number {
     "UNSUPPORTED",
     "The server does not report its time, unlike MongoDB. Connect to a MongoDB server.",
   );
+}
+
+/**
+ * Refuses a collection that removes records by itself, compares keys by a collation, or has a unique index. Facts that the user may not
+ * see, or the server does not know, are not checked.
+ */
+async function checkCollection(records: Records): Promise<void> {
+  const [collections, indexes] = await Promise.all([
+    answerIfAny(records, collectionCommand(records)),
+    answerIfAny(records, indexesCommand(records)),
+  ]);
+  const { options = {} } = collections.find(({ name }) => name === records.name) ?? {};
+  const fault = faultOf(options as Document, indexes);
+  if (fault === undefined) return;
+  throw new HoldfastError("STORE_FAILURE", `"${records.namespace}" ${fault}. Choose another collection.`);
+}
+
+/** The reason why a collection cannot hold locks, or undefined. */
+export function faultOf(options: Document, indexes: readonly Document[]): string | undefined {
+  if (options["capped"] === true) return "is capped, so held locks could vanish";
+  const { locale = "simple" } = (options["collation"] ?? {}) as Document;
+  if (locale !== "simple") return "has a collation, so different keys could count as equal";
+  for (const { name, expireAfterSeconds, unique } of indexes) {
+    if (expireAfterSeconds !== undefined)
+      return `has the index "${name}" with expireAfterSeconds, so held locks could vanish`;
+    if (unique === true && name !== "_id_")
+      return `has the index "${name}", which is unique, so it would refuse records`;
+  }
+  return undefined;
+}
+
+/** The user lacks the right, the collection does not exist yet, or the server lacks the command. */
+const NO_ANSWER: ReadonlySet<unknown> = new Set([13, 26, 59]);
+
+async function answerIfAny(records: Records, command: Document): Promise<readonly Document[]> {
+  try {
+    const { cursor } = await records.command(command);
+    return (cursor as { firstBatch: readonly Document[] }).firstBatch;
+  } catch (error) {
+    if (NO_ANSWER.has(serverCode(error))) return [];
+    throw mapError(error);
+  }
 }

@@ -1,16 +1,14 @@
 /** The procedure that the store calls, and the function that makes its changes. */
-import { NOW_US, TAKES_NO_WRITES } from "./hello.ts";
+import { WRONG_ENCODING, WRONG_ISOLATION } from "./errors.ts";
+import { NOW_US, TAKES_NO_WRITES } from "./readiness.ts";
 import { dollarQuoted, inSchema, literal, quoted, SWAP_PARAMETERS, type TableNames } from "./table.ts";
 
 /** Raised by the function when the time for its changes passed while it made them. */
 export const TOO_LATE = "U0001";
-/** Raised by the procedure in a session that others have set so. */
-export const WRONG_ENCODING = "U0002";
-export const WRONG_ISOLATION = "U0003";
 
 /**
- * What needs the schema goes through `execute`: the text may be run by a migration tool, so it cannot ask first. With their schema, the
- * names mean the same table in every session, whatever its search_path and its temporary tables are.
+ * A migration tool runs this text, so it cannot ask for the schema first: `execute` adds it. With a schema, the names mean the same table
+ * in every session, also with another search_path or a temporary table.
  */
 export function createRoutines(names: TableNames): string {
   if (names.schema !== undefined)
@@ -32,7 +30,7 @@ end`;
 /**
  * Runs in a transaction of its own, or fails. (1) A connection is given back to its pool after BEGIN. (2) A grant becomes part of that
  * transaction: its caller believes in it, and no session sees it. (3) Another process is granted the lock. (4) The rollback removes the
- * first grant. A procedure can end its transaction only if nobody has begun one, so the `rollback` fails in step 2.
+ * first grant. A procedure can end its transaction only if it began it, so the `rollback` fails in step 2.
  */
 function createSwap({ swap, change }: TableNames): string {
   const parameters = SWAP_PARAMETERS.map((name) => `${name === "new_version" ? "inout " : ""}${name} text`);
@@ -51,46 +49,33 @@ function createSwap({ swap, change }: TableNames): string {
 end`)}`;
 }
 
-/** With the server's own error for a write there, so that it is the same outage. */
+/** Raises the server's own error for a write on a replica, so that both count as the same outage. */
 const NOT_ON_A_REPLICA = `if ${TAKES_NO_WRITES} then
           raise exception 'the server takes no writes' using errcode = 'read_only_sql_transaction';
         end if;`;
 
 /**
- * All parameters are texts, and most are lists: one line for each change, or for each wake-up. Neither keys nor records
- * contain a line feed; an empty line is a null. The version that a change expects is the number of a line of
- * `expected_versions`. When a record that is idle can be removed is written as the complement of that time, which is negative.
+ * Parameters are texts. Most are lists with one line for each change or wake-up; an empty line is a null. Neither keys nor records
+ * contain a line feed. Changes come in the order of the bytes of their keys. The version that a change expects is the number of a line of
+ * `expected_versions`. For an idle record, `change_keeps` has the complement of the time, which is negative.
  *
- * Changes come in the order of the bytes of their keys. Sorting them here took a twelfth of the time of a call with 50 keys; whoever
- * sends them has them in that order as good as always.
+ * Replies an object in JSON: `now_us`, the time in microseconds; `untimely` if that is outside of the allowed time, and nothing was
+ * done; `conflicts`, the index, version and record of each change whose key has another version.
  *
- * Replies an object in JSON. `now_us` is the time in microseconds; `untimely` is there where that was outside of the time
- * allowed, and nothing was done; `conflicts` where changes were not made because their keys have other versions: the number,
- * version and record of each.
+ * If all changes are updates, one statement makes them, in half of the time for 100 keys. If they also have the version and the keep in
+ * common, `change_expects` is empty, and `change_keeps` has one line. Without that, a hundred callers make 0.72 of the cycles.
  *
- * Where all changes are updates, as most are, one statement makes them: with 100 keys that takes half of the time. It
- * visits them in order as well, because the ways to read and to join that would not are switched off. Its plan is made once
- * for a session: for a single key, making one each time would take longer than all the rest.
- *
- * Where, besides, all expect the same version and are kept for as long, as what was asked for together mostly is, these are said once:
- * `change_expects` is empty, and `change_keeps` one line. That takes a tenth less, and a single change a fifth.
- *
- * A plan that begins with the table, and goes through the list for every row, would be slow, and kept while the table grows. On a small
- * table the planner takes it to be the cheaper one, unless pages and comparisons cost nothing; or if the version were compared without
- * regard to the list, as few rows have a given one.
+ * The settings of the function rule out plans that visit the keys in another order, and plans that scan the table, which the planner
+ * prefers while the table is small.
  *
  * Races:
- * - Two batches with keys in common. Each takes its keys in the order of their bytes, which is the order in which it gets
- *   them, and waits for a key only while it has none that comes after it. So none waits for one that waits for it, and there
- *   is no deadlock.
- * - A key that is changed by others while a batch waits for it. The update compares the version that the row has when its
- *   turn comes, and the look at the other version is a statement of its own, which sees what was committed by then.
- *   That takes the isolation level "read committed", which the store checks at its first use.
- * - A batch that waits for a key until its time is over. The clock is read again at the end, and an error undoes it all.
+ * - Two batches with keys in common. Each locks its keys in the order of their bytes, so there is no deadlock.
+ * - A key changes while a batch waits for it. The update compares the version that the row has afterwards, and the look at the other
+ *   version is a new statement, which sees all commits until then. Both need the isolation level "read committed".
+ * - A batch waits for a key until its time is over. The clock is read again at the end, and an error undoes all changes.
  * - A connection whose commits do not wait for the disk. This transaction waits anyway.
- * - A client that is led to a replica that lags. (1) P holds a key. (2) Its pool comes to the replica, which refuses P's renewal, as it does
- *   every write. (3) The next attempt compares first, and learns a record without P's claim. (4) So that is the same, and P is told
- *   that its lease is gone. Whatever is answered without a write is refused there by the function itself.
+ * - A pool that leads to a replica that lags. (1) P holds a key. (2) The replica refuses P's renewal. (3) The next attempt only compares,
+ *   and sees a record without P's claim. (4) P learns that its lease is gone. So comparing fails on a replica as well.
  */
 function createChange({ table, change }: TableNames): string {
   return `create or replace function ${change}(
@@ -133,7 +118,7 @@ begin
     end if;
     get diagnostics made_count = row_count;
     if made_count <> update_count::int then
-      -- What this batch has changed has its version, which nothing else ever has.
+      -- Only the rows that this batch has changed have its version.
       select array_agg(asked.number), array_agg(json_build_array(asked.number - 1, lock.version, lock.record))
       into lost, lost_records
       from (${asked("number")}) as asked left join ${table} as lock on lock.key = asked.key
@@ -197,10 +182,7 @@ const columns = {
   first: "1",
 };
 
-/**
- * The changes as rows, in the order in which they came: their keys, and what else is needed of them. The lists are taken
- * apart side by side in the select list: in its from clause, each of them would be stored first.
- */
+/** The changes as rows, in their order, with these columns. A from clause would store each list before it is read. */
 function asked(...names: readonly (keyof typeof columns)[]): string {
   const others = names.map((name) => `,\n  ${columns[name]} as ${name}`);
   return `select\n  unnest(string_to_array(change_keys collate "C", E'\\n')) as key${others.join("")}`;
@@ -210,7 +192,7 @@ function keepUntilMs(keep: string): string {
   return `greatest(${keep}, ~${keep})`;
 }
 
-/** From PostgreSQL 14 on, a plan may remember rows that it comes back to. This one never does, and remembering takes a tenth of its time. */
+/** PostgreSQL 14 and newer may remember rows for later visits. There are none, and remembering takes a tenth of the time. */
 function tuneChange({ change }: TableNames): string {
   return `do ${dollarQuoted(`begin
   if current_setting('server_version_num')::int >= 140000 then

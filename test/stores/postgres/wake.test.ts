@@ -5,7 +5,7 @@ import { type PostgresNotification, type PostgresStoreOptions, postgresStore } f
 import { ManualClock } from "holdfast/testing";
 import { Client, Pool } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { Listening } from "../../../src/stores/postgres/listening.ts";
+import { Listening } from "../../../src/stores/postgres/wake.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunPgBouncer, startPgBouncer } from "../../engines/pgbouncer.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
@@ -19,7 +19,7 @@ describe("postgres: who is listened for", () => {
   function listen({ isHeard = true } = {}) {
     const clock = new ManualClock();
     const route = { isHeard };
-    const sessions = { opened: 0, ended: 0, signs: 0 };
+    const sessions = { opened: 0, ended: 0, probes: 0 };
     let hear: Hear = () => {};
     let lose = () => {};
     const session = {
@@ -37,10 +37,10 @@ describe("postgres: who is listened for", () => {
       return session;
     };
     const notify = async (channel: string, payload: string) => {
-      sessions.signs++;
+      sessions.probes++;
       if (route.isHeard) hear({ channel, payload });
     };
-    const listening = new Listening(open, notify, clock);
+    const listening = new Listening(open, notify, clock, 10_000);
     /** Whether somebody new is listened for, after so long. */
     const isListened = async (owner: string, ms: number) => {
       let state = "waits";
@@ -69,7 +69,7 @@ describe("postgres: who is listened for", () => {
     await failed;
     await clock.advance(60_000);
     // Whoever wants to listen asks again by itself.
-    expect(sessions).toEqual({ opened: 1, ended: 1, signs: 1 });
+    expect(sessions).toEqual({ opened: 1, ended: 1, probes: 1 });
     listening.close();
   });
 
@@ -90,7 +90,7 @@ describe("postgres: who is listened for", () => {
     listening.close();
   });
 
-  test("once a sign is heard again, everybody is listened for at once", async () => {
+  test("once a probe is heard again, everybody is listened for at once", async () => {
     const { route, listening, isListened } = listen({ isHeard: false });
     for (let round = 0; round < 3; round++) await isListened("deaf", 9_000);
     route.isHeard = true;
@@ -116,13 +116,13 @@ describe("postgres: who is listened for", () => {
     listening.close();
   });
 
-  test("the sign that a session hears is no wake-up, and one sign will do", async () => {
+  test("the probe that a session hears is no wake-up, and one probe will do", async () => {
     const { clock, sessions, listening } = listen();
     const told: string[] = [];
     for (const owner of ["a", "b"]) await listening.listen(owner, (key) => told.push(key));
     await clock.advance(60_000);
     expect(told).toEqual([]);
-    expect(sessions).toEqual({ opened: 1, ended: 0, signs: 1 });
+    expect(sessions).toEqual({ opened: 1, ended: 0, probes: 1 });
     listening.close();
   });
 

@@ -1,6 +1,6 @@
-/** The database that the caller has, as far as the store uses it: commands, and a stream of changes. */
+/** The methods that the store needs of the `mongodb` driver: commands, queries and change streams. */
 import { classesOf, invalid } from "../../store/index.ts";
-import { noteSilence, unanswered } from "./silence.ts";
+import { answered } from "./connections.ts";
 
 export type Document = Readonly<Record<string, unknown>>;
 
@@ -13,7 +13,7 @@ export interface MongodbClient {
 /** A `Db` of the `mongodb` driver, 6 or 7. */
 export interface MongodbDatabase {
   readonly databaseName: string;
-  /** Its client, which is told to connect again after it has given that up. */
+  /** Its client, which the store connects again after the client has given up. */
   readonly client?: MongodbClient;
   command(
     command: Record<string, unknown>,
@@ -22,7 +22,7 @@ export interface MongodbDatabase {
   collection(name: string): Omit<MongodbCollection, "db">;
 }
 
-/** A `Collection` of the `mongodb` driver that tells its database, as those of the first versions of 6 do not. */
+/** A `Collection` of the `mongodb` driver. Those of the first versions of 6 have no `db`. */
 export interface MongodbCollection {
   readonly collectionName: string;
   readonly db: MongodbDatabase;
@@ -36,7 +36,7 @@ export interface MongodbCollection {
 /** A `ChangeStream` of the driver. */
 export interface MongodbChangeStream {
   readonly resumeToken: unknown;
-  /** Called as soon as the server has opened the stream, unless the first change came along with that. */
+  /** Emitted when the server has opened the stream, unless the first change arrives with the reply. */
   once(event: "resumeTokenChanged", listener: () => void): unknown;
   next(): Promise<Document>;
   close(): Promise<void>;
@@ -46,24 +46,21 @@ export interface Query {
   readonly filter: Document;
   readonly projection: Document;
   readonly sort?: Document;
-  /** How many documents at most. All of them come in one reply, unless they are more than the server puts into one. */
+  /** How many documents at most. */
   readonly limit: number;
 }
 
-/** The collection that holds the records, and how to ask its server. */
+/** The collection that holds the records. */
 export interface Records {
   readonly name: string;
-  /** For people: database and collection. */
+  /** Database and collection, for messages. */
   readonly namespace: string;
   command(command: Document): Promise<Document>;
   find(query: Query): Promise<readonly Document[]>;
   watch(pipeline: readonly Document[], options: Document): MongodbChangeStream;
 }
 
-/**
- * What a caller may have set on the database or the client shall not change what the store means: reads go to the
- * primary, and values come as those of JavaScript.
- */
+/** Overrides settings of the database and the client: reads go to the primary, and values are those of JavaScript. */
 const commandOptions = {
   readPreference: "primary",
   promoteValues: true,
@@ -72,7 +69,7 @@ const commandOptions = {
   raw: false,
 } as const;
 
-/** Requests that are not answered within `timeoutMs` are given up. */
+/** A request that is not answered within `timeoutMs` is given up. */
 export function recordsIn(
   target: MongodbDatabase | MongodbCollection,
   collection: string | undefined,
@@ -91,7 +88,7 @@ export function recordsIn(
 
 function recordsOf(database: MongodbDatabase, name: string, timeoutMs: number): Records {
   const ask = <T>(send: (signal: AbortSignal) => Promise<T>) =>
-    answered(database, timeoutMs, (signal) => connected(database, () => send(signal)));
+    answered(database.client, timeoutMs, (signal) => connected(database, () => send(signal)));
   return {
     name,
     namespace: `${database.databaseName}.${name}`,
@@ -118,32 +115,12 @@ function recordsOf(database: MongodbDatabase, name: string, timeoutMs: number): 
   };
 }
 
-/** Has the driver give up a request, and end the connection that it waits on: it would keep both for as long as TCP does. */
-async function answered<T>(
-  { client }: MongodbDatabase,
-  timeoutMs: number,
-  ask: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const giveUp = new AbortController();
-  const timer = setTimeout(() => {
-    giveUp.abort(unanswered(timeoutMs));
-    if (client !== undefined) noteSilence(client, timeoutMs);
-  }, timeoutMs);
-  try {
-    return await ask(giveUp.signal);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
 /**
- * Asks, and has the client connect where it had given that up. A driver that finds no server when it connects for the first
- * time answers everything from then on with `MongoTopologyClosedError`, until somebody calls `connect`, however long the
- * server has been up by then.
+ * Asks, and connects a client that has given up. A driver that finds no server when it first connects answers all requests with
+ * `MongoTopologyClosedError` until `connect` is called.
  *
- * A client that its owner closes while a request waits for a server says the same once, and must not be opened again.
- * The next request tells them apart: that client answers it with `MongoNotConnectedError`. Asking again repeats nothing,
- * because the error comes where a server is chosen, before anything is sent.
+ * A client that the application closes answers a waiting request with the same error, and must stay closed. It answers the next request
+ * with `MongoNotConnectedError`. Asking twice is safe: the error comes before the request is sent.
  */
 async function connected<T>(database: MongodbDatabase, ask: () => Promise<T>): Promise<T> {
   try {
@@ -180,7 +157,6 @@ function wrongTarget(given: object): Error {
   return invalid(`The first argument of mongodbStore must be a Db or a Collection. ${remedy}`);
 }
 
-/** What MongoDB takes as a name everywhere. */
 function checkName(name: string): string {
   const isName = typeof name === "string" && /^[A-Za-z_][\w.-]{0,119}$/.test(name);
   if (isName && !name.startsWith("system.") && !name.endsWith(".")) return name;

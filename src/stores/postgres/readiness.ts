@@ -1,9 +1,10 @@
-/** What is checked before a store is used: once, in one round trip, so that a mistake is told instead of met later. */
+/** Checks the server, the session and the table at first use, in one round trip. */
 import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
+import { wrongEncoding, wrongIsolation } from "./errors.ts";
 import type { Statement } from "./statements.ts";
 import { SWAP_PARAMETERS, type TableNames } from "./table.ts";
 
-/** What any session of a pool may have been set to. */
+/** Settings that any session of a pool may have. */
 export interface SessionFacts {
   readonly read_only: boolean;
   /** Its client_encoding. */
@@ -16,15 +17,14 @@ export interface DatabaseFacts {
   readonly server_encoding: string;
 }
 
-/** What the server says of itself, of the session and of the store's table. */
 export interface ServerFacts extends SessionFacts, DatabaseFacts {
   readonly isolation: string;
-  /** The schema of the table, or the one that a table would be made in. Null where the search_path has none that exists. */
+  /** The schema of the table, or the schema for a new table. Null if the search_path has no existing schema. */
   readonly schema: string | null;
-  /** Whether there is such a table, and whether it is `p`ermanent or `u`nlogged. */
+  /** `p`ermanent, `u`nlogged or `t`emporary. Null if there is no such table. */
   readonly persistence: string | null;
   readonly has_procedure: boolean;
-  /** Whether old records can be removed. Null where there is no table. */
+  /** Null if there is no table. */
   readonly may_delete: boolean | null;
   readonly search_path: string;
   /** Whether the session has had its search_path since it began. */
@@ -35,16 +35,10 @@ export interface ServerFacts extends SessionFacts, DatabaseFacts {
 
 const OLDEST = 12;
 
-/**
- * Whether nothing can be written here. A transaction that began on a replica stays read only when that becomes the primary
- * meanwhile, and still sees what the replica had.
- */
+/** A transaction that began on a replica stays read only, and sees the replica's data, when the replica becomes the primary. */
 export const TAKES_NO_WRITES = "pg_is_in_recovery() or current_setting('transaction_read_only')::boolean";
 
-/**
- * The clock at the moment it is asked for, in microseconds; `now()` would be the beginning of the transaction. A whole number: the text of
- * one with a fraction depends on extra_float_digits, and a rounded clock ends leases early.
- */
+/** Microseconds, as a whole number: the text of a fraction depends on extra_float_digits, and a rounded clock ends leases early. */
 export const NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
 
 export const writableQuery = `select ${TAKES_NO_WRITES} as read_only`;
@@ -88,14 +82,12 @@ export function isMigrated(facts: ServerFacts): boolean {
   return facts.persistence !== null && facts.has_procedure;
 }
 
-/** Throws what is wrong, with what to do about it. Before anything is made there. */
 export function checkServer(facts: ServerFacts): void {
   checkDatabase(facts);
   checkSession(facts);
   if (facts.isolation !== "read committed") throw wrongIsolation();
 }
 
-/** The same for what does not depend on who asks. */
 export function checkDatabase({ version, server_encoding: encoding }: DatabaseFacts): void {
   if (Math.floor(version / 10_000) < OLDEST) {
     const shown = version < 100_000 ? "older than 10" : String(Math.floor(version / 10_000));
@@ -124,7 +116,7 @@ export function checkSchema(facts: ServerFacts, { schema, name }: TableNames, au
   );
 }
 
-/** Nobody who asks for a lock would notice that old records stay for ever. Who only looks needs no such right. */
+/** Without this check, old records would stay without a notice. `inspect` and `list` do not need the right. */
 export function checkRemoval({ may_delete: mayDelete }: ServerFacts, { given }: TableNames): void {
   if (mayDelete !== false) return;
   throw new HoldfastError(
@@ -133,12 +125,11 @@ export function checkRemoval({ may_delete: mayDelete }: ServerFacts, { given }: 
   );
 }
 
-/** Throws what is wrong with the table, or that there is none. */
 export function checkTable(facts: ServerFacts, { given }: TableNames): void {
   const { persistence } = facts;
   if (!isMigrated(facts)) {
     const missing = persistence === null ? `table "${given}"` : `procedure of the table "${given}"`;
-    // What is in a schema without usage does not exist for the user, by the server's answer.
+    // The server does not show a table in a schema without usage.
     const otherwise =
       persistence === null
         ? " If it does exist, its schema is not in the search_path, or the user lacks usage on it. docs/stores/postgres.md lists the rights to grant."
@@ -154,10 +145,7 @@ export function checkTable(facts: ServerFacts, { given }: TableNames): void {
   }
 }
 
-/**
- * Also of whatever only reads: what a replica has may be long past. It may become the primary, or the client find that, so this
- * is no mistake.
- */
+/** Reads are checked as well: a replica may lag. Another attempt may reach the primary, so this is an outage. */
 export function checkWritable({ read_only: readOnly }: Pick<SessionFacts, "read_only">): void {
   if (!readOnly) return;
   throw new StoreUnavailableError(
@@ -165,36 +153,15 @@ export function checkWritable({ read_only: readOnly }: Pick<SessionFacts, "read_
   );
 }
 
-/** Also of whatever only reads: a record that was read as other characters would be written back like that. */
+/** Reads are checked as well: a record that was read in another encoding would be written back wrong. */
 export function checkSession({ encoding }: SessionFacts): void {
   if (encoding !== "UTF8") throw wrongEncoding();
 }
 
-export function wrongEncoding(cause?: unknown): HoldfastError {
-  return failed(
-    "The client_encoding of the PostgreSQL connection is not UTF8, so the store's keys would become other keys. Leave that setting alone on connections of the pool, or give the store a pool of its own.",
-    cause,
-  );
+function failed(message: string): HoldfastError {
+  return new HoldfastError("STORE_FAILURE", message);
 }
 
-export function wrongIsolation(cause?: unknown): HoldfastError {
-  return unsupported(
-    'Transactions of the PostgreSQL connection are not "read committed", so the store cannot see concurrent changes. Set default_transaction_isolation to "read committed" for its user, and do not set it on connections of the pool.',
-    cause,
-  );
-}
-
-export function inTransaction(cause?: unknown): HoldfastError {
-  return failed(
-    "The PostgreSQL connection is inside a transaction of the application. A grant in it would be invisible to others, and lost with a rollback. End each transaction before its connection goes back to the pool, or give the store a pool of its own.",
-    cause,
-  );
-}
-
-function failed(message: string, cause?: unknown): HoldfastError {
-  return new HoldfastError("STORE_FAILURE", message, { cause });
-}
-
-function unsupported(message: string, cause?: unknown): HoldfastError {
-  return new HoldfastError("UNSUPPORTED", message, { cause });
+function unsupported(message: string): HoldfastError {
+  return new HoldfastError("UNSUPPORTED", message);
 }

@@ -1,4 +1,4 @@
-/** Swaps, reads and lists records: what `casStore` asks of MongoDB. */
+/** MongoDB as `casStore` sees it. */
 import { randomUUID } from "node:crypto";
 import { type Durability, HoldfastError } from "../../store/index.ts";
 import type {
@@ -11,25 +11,24 @@ import type {
   SwapBatch,
   SwapReply,
 } from "../cas/index.ts";
-import type { Document, Records } from "./database.ts";
+import type { Document, Records } from "./client.ts";
 import { mapError } from "./errors.ts";
-import { FirstUse, type Server, timeOf } from "./first-use.ts";
+import { Readiness, type Server, timeOf } from "./readiness.ts";
 import {
   deleteCommand,
   findQuery,
   listQuery,
   oldQuery,
   refusals,
+  refusedOf,
   type Statement,
   updateCommand,
 } from "./statements.ts";
-import { refusedOf } from "./update-reply.ts";
-import { WakeStream } from "./wake-stream.ts";
+import { WakeStream } from "./wake.ts";
 
 export interface MongodbDriverOptions {
   readonly durability: Durability;
   readonly createIndex: boolean;
-  /** For how long the server waits for a majority. */
   readonly timeoutMs: number;
 }
 
@@ -37,10 +36,10 @@ export class MongodbDriver implements CasDriver {
   readonly name = "mongodb";
   readonly durability: Durability;
   readonly #records: Records;
-  readonly #firstUse: FirstUse;
+  readonly #readiness: Readiness;
   readonly #wakeStream: WakeStream;
   readonly #timeoutMs: number;
-  /** Together they make a version that nobody has ever used. */
+  /** Both together make a unique version. */
   readonly #maker = randomUUID();
   #made = 0;
 
@@ -48,13 +47,13 @@ export class MongodbDriver implements CasDriver {
     this.#records = records;
     this.durability = options.durability;
     this.#timeoutMs = options.timeoutMs;
-    this.#firstUse = new FirstUse(records, options);
+    this.#readiness = new Readiness(records, options);
     this.#wakeStream = new WakeStream(records);
   }
 
-  /** False until the server has been asked what it can do. */
+  /** False until the first request has checked the server. */
   get checksTime(): boolean {
-    return this.#firstUse.server?.checksTime ?? false;
+    return this.#readiness.server?.checksTime ?? false;
   }
 
   async read(keys: readonly string[]): Promise<ReadReply> {
@@ -63,7 +62,7 @@ export class MongodbDriver implements CasDriver {
       const isAlone = keys.length === 1;
       const records = keys.map((key) => {
         const document = found.get(key);
-        // One that is somebody else's must not fail the others. A swap of its key will say so.
+        // Another program's document must not fail the other keys. A swap of its key reports it.
         return isAlone || isRecord(document) ? readDocument(document, key) : undefined;
       });
       return { nowMs, records };
@@ -134,18 +133,17 @@ export class MongodbDriver implements CasDriver {
 
   async #ask<R>(request: (server: Server) => Promise<R>): Promise<R> {
     try {
-      return await request(this.#firstUse.server ?? (await this.#firstUse.ask()));
+      return await request(this.#readiness.server ?? (await this.#readiness.ask()));
     } catch (error) {
       throw mapError(error);
     }
   }
 
-  /** Asked beside every request, on another connection: no reply but this one tells the server's time. */
+  /** Sent beside every request, on another connection, because no other reply has the server's time. */
   async #time({ hello }: Server): Promise<number> {
     return timeOf(await this.#records.command({ [hello]: 1 }));
   }
 
-  /** The statements that were not made, with the code of the error. */
   async #update(
     statements: readonly Statement[],
     batch: SwapBatch,
@@ -165,12 +163,12 @@ export class MongodbDriver implements CasDriver {
   }
 }
 
-/** Whether there must be no record, and there is none to be written: a look is all that takes. */
+/** Whether there must be no record, and none is written. A read answers that. */
 function isAboutNothing({ expected, text }: Change): boolean {
   return expected === undefined && text === undefined;
 }
 
-/** Undefined where the change was refused, and a look has to tell why. */
+/** Undefined if the change was refused: a read finds the reason. */
 function resultOf(change: Change, version: string, code: number | undefined): ChangeResult | undefined {
   if (code === undefined)
     return change.text === undefined ? { state: "same" } : { state: "swapped", version };
@@ -178,12 +176,12 @@ function resultOf(change: Change, version: string, code: number | undefined): Ch
   return { state: "failed", error: mapError(Object.assign(new Error("The change was refused."), { code })) };
 }
 
-/** A change that was not made, beside what the key has. A version is used once, so none that was expected comes back. */
+/** The result of a change that was not made, from the current document. Versions are never used again. */
 function compare(change: Change, document: Document | undefined): ChangeResult {
   try {
     const current = readDocument(document, change.key);
     if (current?.version !== change.expected) return { state: "conflict", current };
-    // It was refused nevertheless, so it was not the time for it.
+    // The version is right, so the time was not.
     return isAboutNothing(change) ? { state: "same" } : { state: "untimely" };
   } catch (error) {
     return { state: "failed", error };

@@ -1,36 +1,32 @@
 /**
- * One session that listens for all clients of a store. It is opened when the first of them wants to, mended when it breaks,
- * and ended with the last. What was notified meanwhile is lost, which costs a waiter no more than the time to its next heartbeat.
+ * Grants to other processes, as notifications. One session listens for all clients of a store: it opens for the first of them, is replaced
+ * when it breaks, and ends with the last. A lost notification delays a waiter until its next heartbeat.
  *
- * A pooler in transaction mode answers `listen`, and hands the session to somebody else. So each session is sent a sign through the
- * store's own client, and one that does not hear it is no session that listens. Whoever wanted to listen for the first time is told so, and
- * looks now and then instead; for a while nobody else tries, as each attempt takes a session and a second. Those who have listened before
- * wait for a session that hears, and are served at their heartbeats meanwhile.
+ * A pooler in transaction mode answers `listen`, and then lends the session to another client. So the store sends each session a probe
+ * through its own client. If the probe does not arrive, clients that are new to it poll, and for a while no other client tries to listen.
+ * Clients that have listened before wait for a session that hears.
  */
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import type { Clock, Timer } from "../../platform/index.ts";
 import { StoreUnavailableError } from "../../store/index.ts";
-import type { OnWake } from "../cas/index.ts";
+import type { OnWake, Wake } from "../cas/index.ts";
 import type { OpenListener, PostgresListener } from "./client.ts";
 import { mapError } from "./errors.ts";
-import { channelOf, readPayload } from "./wakes.ts";
 
-/** How often a session is asked whether it is still there: a network may lose it without a word. */
+/** How often to check the session: a network may drop it without a word. */
 const CHECK_MS = 15_000;
-/** How long an answer is waited for, by default. */
-const ANSWER_MS = 10_000;
-/** How long a sign is waited for that the server has taken. */
-const SIGN_MS = 1_000;
-/** How long nobody new tries to listen after a sign was not heard: so long at first, doubling up to so long. */
+/** How long to wait for a probe that the server has accepted. */
+const PROBE_MS = 1_000;
+/** The pause after a lost probe, in which no new client tries to listen. It doubles up to the maximum. */
 const FIRST_DEAF_MS = 1_000;
 const MAX_DEAF_MS = 60_000;
-/** How long until the next attempt to mend it: so long at first, doubling up to so long. */
+/** The pause before the next attempt to replace a session. It doubles up to the maximum. */
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5_000;
 
 interface Wanted {
   readonly onWake: OnWake;
-  /** Whether it has listened before; then it is not given up. */
+  /** Whether the client has listened before. */
   known: boolean;
   resolve(): void;
   reject(error: unknown): void;
@@ -39,9 +35,9 @@ interface Wanted {
 interface Session {
   readonly listener: PostgresListener;
   readonly channels: Set<string>;
-  /** What it is to hear before it is relied on. Undefined once it has. */
-  sign: string | undefined;
-  onSign: () => void;
+  /** Undefined once the session has received it. */
+  probe: string | undefined;
+  onProbe: () => void;
   lost: boolean;
 }
 
@@ -62,14 +58,14 @@ export class Listening {
   #timer: Timer | undefined;
   #closed = false;
 
-  constructor(open: OpenListener, notify: Notify, clock: Clock, answerMs = ANSWER_MS) {
+  constructor(open: OpenListener, notify: Notify, clock: Clock, answerMs: number) {
     this.#open = open;
     this.#notify = notify;
     this.#clock = clock;
     this.#answerMs = answerMs;
   }
 
-  /** Resolves when notifications of this owner arrive, with what ends that. */
+  /** Resolves when notifications of this owner arrive. */
   async listen(owner: string, onWake: OnWake): Promise<() => void> {
     if (this.#clock.monotonicMs() < this.#deafUntilMs) throw nothingHeard();
     const channel = channelOf(owner);
@@ -85,9 +81,9 @@ export class Listening {
     };
   }
 
-  /** Asks now whether the session is still there. */
+  /** Checks the session now. */
   check(): void {
-    if (this.#wanted.size > 0) this.#work();
+    if (this.#session !== undefined) this.#work();
   }
 
   close(): void {
@@ -104,13 +100,13 @@ export class Listening {
     this.#isWorking = true;
     this.#timer?.cancel();
     void this.#workOff().then((nextMs) => {
-      // Somebody who came since the work was done has had it begun anew.
+      // A client that came since has started it again.
       if (this.#closed || this.#isWorking || nextMs === undefined) return;
       this.#timer = this.#clock.setTimer(nextMs, () => this.#work());
     });
   }
 
-  /** Brings the session to what is wanted, and says when to look after it again. Does not throw. */
+  /** Makes the session listen to all that is wanted. Resolves to the time until the next check. Does not throw. */
   async #workOff(): Promise<number | undefined> {
     try {
       while (this.#wanted.size > 0) {
@@ -118,7 +114,6 @@ export class Listening {
         this.#retryMs = FIRST_RETRY_MS;
         if (this.#isCaughtUp()) return CHECK_MS;
       }
-      // Nobody wants to listen any more, perhaps since before the session was open.
       this.#end(this.#session);
       return undefined;
     } catch (error) {
@@ -133,7 +128,7 @@ export class Listening {
       this.#retryMs = Math.min(2 * nextMs, MAX_RETRY_MS);
       return nextMs;
     } finally {
-      // Together with the last look at what is wanted: whoever came between the two would be worked for by nobody.
+      // In the same turn as the last look at `#wanted`, or a client that came in between would wait for ever.
       this.#isWorking = false;
     }
   }
@@ -150,15 +145,14 @@ export class Listening {
   async #opened(): Promise<Session> {
     if (this.#session !== undefined) return this.#session;
     const opening = this.#open();
-    // One that comes too late is of no use.
     const listener = await this.#answered(opening, () => {
       opening.then(end, ignore);
     });
     const session: Session = {
       listener,
       channels: new Set(),
-      sign: randomUUID(),
-      onSign: ignore,
+      probe: randomUUID(),
+      onProbe: ignore,
       lost: false,
     };
     const lose = () => {
@@ -169,7 +163,7 @@ export class Listening {
     listener.on("error", lose);
     listener.on("end", lose);
     listener.on("notification", ({ channel, payload }) => {
-      if (payload !== undefined && payload === session.sign) session.onSign();
+      if (payload !== undefined && payload === session.probe) session.onProbe();
       const wake = session.lost ? undefined : readPayload(payload);
       if (wake !== undefined) this.#wanted.get(channel)?.onWake(wake.key, wake.id, wake.fence);
     });
@@ -178,7 +172,7 @@ export class Listening {
     return session;
   }
 
-  /** Starts and stops listening, or just asks whether the session is there. */
+  /** Starts and stops listening, or only checks that the session answers. */
   async #catchUp(session: Session): Promise<void> {
     const { listener, channels } = session;
     const wanted = [...this.#wanted];
@@ -196,16 +190,16 @@ export class Listening {
     }
   }
 
-  /** Whether what is notified reaches the session at all. */
+  /** Throws unless a notification reaches the session. */
   async #prove(session: Session, channel: string): Promise<void> {
-    const { sign } = session;
-    if (sign === undefined) return;
+    const { probe } = session;
+    if (probe === undefined) return;
     const heard = new Promise<void>((resolve) => {
-      session.onSign = resolve;
+      session.onProbe = resolve;
     });
-    await this.#answered(this.#notify(channel, sign));
-    await this.#within(SIGN_MS, heard, () => this.#beDeaf());
-    session.sign = undefined;
+    await this.#answered(this.#notify(channel, probe));
+    await this.#within(PROBE_MS, heard, () => this.#beDeaf());
+    session.probe = undefined;
     this.#deafMs = FIRST_DEAF_MS;
     this.#deafUntilMs = Number.NEGATIVE_INFINITY;
   }
@@ -254,7 +248,7 @@ function unlisten(channel: string): string {
   return `unlisten "${channel}"`;
 }
 
-/** What becomes of a connection that nobody uses any more is of no interest. */
+/** Errors while closing are ignored. */
 function end(listener: PostgresListener): void {
   void Promise.resolve()
     .then(() => listener.end())
@@ -262,3 +256,26 @@ function end(listener: PostgresListener): void {
 }
 
 function ignore(): void {}
+
+/** The channel of one client. PostgreSQL cuts the names of channels at 63 bytes, and owners may be longer, so it is a digest. */
+export function channelOf(owner: string): string {
+  return `holdfast_${createHash("sha256").update(owner).digest("hex").slice(0, 32)}`;
+}
+
+/** At most 8,000 bytes: key and id have 640 bytes, which JSON may double, and a fence has 20 digits. */
+export function payloadOf(key: string, { id, fence }: Wake): string {
+  return JSON.stringify([key, id, String(fence)]);
+}
+
+/** Undefined for notifications of other programs: any user of the database may notify on any channel. */
+function readPayload(payload: string | undefined): { key: string; id: string; fence: bigint } | undefined {
+  try {
+    const [key, id, fence] = JSON.parse(payload ?? "null") as unknown[];
+    if (typeof key !== "string" || typeof id !== "string") return undefined;
+    return typeof fence === "string" && /^\d{1,20}$/.test(fence)
+      ? { key, id, fence: BigInt(fence) }
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}

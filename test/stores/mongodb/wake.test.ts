@@ -3,8 +3,8 @@
  * `driverContract` uses it.
  */
 import { describe, expect, test } from "vitest";
-import type { Document, Records } from "../../../src/stores/mongodb/database.ts";
-import { namesOneOf, readWakes, WakeStream } from "../../../src/stores/mongodb/wake-stream.ts";
+import type { Document, Records } from "../../../src/stores/mongodb/client.ts";
+import { namesOneOf, readWakes, WakeStream } from "../../../src/stores/mongodb/wake.ts";
 import { until } from "../../engines/engine.ts";
 
 /** Streams that a test can feed and break. */
