@@ -36,7 +36,7 @@ export function mongodbStore(
     durability: true,
   });
   const { collection, createIndex = true, durability = "local", ...settings } = options;
-  const timeoutMs = settings.flightMs ?? casDefaults.flightMs;
+  const timeoutMs = settings.requestTimeoutMs ?? casDefaults.requestTimeoutMs;
   const driver = new MongodbDriver(recordsIn(target, collection, timeoutMs), {
     createIndex: checkBoolean("createIndex", createIndex),
     durability: checkChoice("durability", durability, ["local", "quorum"]),

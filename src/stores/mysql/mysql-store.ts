@@ -48,7 +48,7 @@ export function mysqlStore(client: MysqlClient, options: MysqlStoreOptions = {})
   });
   const { table, autoMigrate = false, durability = "local", maxRecordBytes = MIB, ...shared } = options;
   const driver = mysqlDriver({
-    send: sender(checkClient(client), shared.flightMs ?? casDefaults.flightMs),
+    send: sender(checkClient(client), shared.requestTimeoutMs ?? casDefaults.requestTimeoutMs),
     names: tableNames(table ?? DEFAULT_TABLE),
     autoMigrate: checkBoolean("autoMigrate", autoMigrate),
     durability: checkChoice("durability", durability, ["local", "ephemeral"]),

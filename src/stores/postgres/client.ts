@@ -217,7 +217,7 @@ function checked({ check }: Statement, result: PostgresResult): PostgresResult {
 const NAME_TROUBLE: ReadonlySet<string> = new Set(["26000", "42P05"]);
 
 /** Whether a request can go out while another one is under way. */
-export function takesSeveral(client: PostgresClient): boolean {
+function takesSeveral(client: PostgresClient): boolean {
   const { connect, pipeline } = client as { connect?: unknown; pipeline?: unknown };
   return isPool(client) || typeof connect !== "function" || pipeline === true;
 }

@@ -2,7 +2,7 @@
 import type { Clock } from "../../platform/index.ts";
 import { HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { type Access, checkUsable, type OpenListener, takesSeveral } from "./client.ts";
+import { type Access, checkUsable, type OpenListener } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import {
   checkRemoval,
@@ -15,7 +15,7 @@ import {
   type ServerFacts,
   writableQuery,
 } from "./hello.ts";
-import { byBytes, inOrder } from "./key-order.ts";
+import { inOrder } from "./key-order.ts";
 import { Listening } from "./listening.ts";
 import { migrate } from "./migration.ts";
 import { TOO_LATE } from "./routines.ts";
@@ -144,8 +144,6 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
-    worksInHalves: takesSeveral(client),
-    compareKeys: byBytes,
     prepare,
     swap,
     async read(keys) {

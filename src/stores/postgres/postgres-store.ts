@@ -43,7 +43,7 @@ export function postgresStore(client: PostgresClient, options: PostgresStoreOpti
   });
   const { table = DEFAULT_TABLE, autoMigrate = false, listener, ...shared } = options;
   const clock = options.clock ?? systemClock;
-  const timeoutMs = shared.flightMs ?? casDefaults.flightMs;
+  const timeoutMs = shared.requestTimeoutMs ?? casDefaults.requestTimeoutMs;
   const access = accessTo(checkClient(client), { clock, timeoutMs });
   const driver = postgresDriver({
     access,
