@@ -47,7 +47,7 @@ export function etcdHarness(name: string, connect: (place: number) => Etcd3) {
             client: clientOf(drivers.length),
             prefix: "driver",
             maxTxnOps: 128,
-            flightMs: 5_000,
+            requestTimeoutMs: 5_000,
             keepIdleMs: 300_000,
             clockDrift: 0.001,
             clock: systemClock,

@@ -147,7 +147,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: "cas: a change may be made however late",
     file: flights,
-    find: "latestMs: bounds.highMs + flightMs",
+    find: "latestMs: bounds.highMs + requestTimeoutMs",
     replace: "latestMs: bounds.highMs + 3_600_000",
   },
   {

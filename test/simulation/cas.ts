@@ -25,14 +25,14 @@ export interface CasBackend extends Backend {
 }
 
 /** The options that all processes of a history share. */
-export function sharedOptions({ random }: World, flightMs: number, clockDrift: number) {
+export function sharedOptions({ random }: World, requestTimeoutMs: number, clockDrift: number) {
   return {
     maxWaiters: MAX_WAITERS,
     clockDrift,
-    flightMs,
+    requestTimeoutMs,
     giveUpMs: 500,
     keepIdleMs: KEEP_IDLE_MS,
-    maxFlights: random.pick([1, 4]),
+    maxConcurrentRequests: random.pick([1, 4]),
     cachedKeys: random.pick([1, 100]),
     minPollMs: 10,
     maxPollMs: 40,
@@ -40,25 +40,21 @@ export function sharedOptions({ random }: World, flightMs: number, clockDrift: n
   } satisfies CasStoreOptions;
 }
 
-/**
- * Keeps all that it has to keep when it is restarted, but may come back with a clock that is behind. Whether its driver has an order of keys
- * is told, as drawing it would change what all seeds play.
- */
-export function casBackend(world: World, server: Machine, drift: number, isOrdered: boolean): CasBackend {
+/** Loses nothing at a restart, but may come back with a clock that is behind. */
+export function casBackend(world: World, server: Machine, drift: number): CasBackend {
   const { random } = world;
   let stepMs = 0;
   const nowMs = () => server.clock.wallMs() + stepMs;
   const database = new MapDatabase(nowMs);
-  const order = isOrdered ? { compareKeys: backwards } : {};
-  const near: CasDriver = { ...mapDriver(database), ...order };
+  const near: CasDriver = mapDriver(database);
   const pushes = random.chance(0.5);
-  const flightMs = random.pick([60, 200, 1_000]);
-  const options = sharedOptions(world, flightMs, drift);
+  const requestTimeoutMs = random.pick([60, 200, 1_000]);
+  const options = sharedOptions(world, requestTimeoutMs, drift);
   const open = (driver: CasDriver, machine: Machine) =>
     casStore(driver, { ...options, clock: machine.clock });
 
   return {
-    name: `cas (${pushes ? "pushes" : "polls"}, flights of ${flightMs} ms${isOrdered ? ", in order" : ""})`,
+    name: `cas (${pushes ? "pushes" : "polls"}, timeouts of ${requestTimeoutMs} ms)`,
     store: open(near, server),
     storeOf: (client) => open(distantDriver(world, client, server, near, pushes), client),
     onGrant: () => () => {},
@@ -68,9 +64,6 @@ export function casBackend(world: World, server: Machine, drift: number, isOrder
     },
   };
 }
-
-/** Not the order in which keys are likely to be asked for. */
-const backwards = (a: string, b: string) => (a < b ? 1 : -1);
 
 const statuses = new WeakMap<object, KeyStatus>();
 
@@ -119,7 +112,6 @@ function distantDriver(
     name: "simulated",
     durability: near.durability,
     checksTime: near.checksTime,
-    ...(near.compareKeys === undefined ? {} : { compareKeys: near.compareKeys }),
     read: (keys) =>
       call(
         () => `read ${keys.join(" ")}`,

@@ -26,14 +26,14 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
   const cluster = new EtcdCluster(world, server, nameOf(keys.keepers));
   const breaks = new Set<() => void>();
   const processes: Machine[] = [];
-  const flightMs = random.pick([150, 400, 1_000]);
-  const options = sharedOptions(world, flightMs, drift);
+  const requestTimeoutMs = random.pick([150, 400, 1_000]);
+  const options = sharedOptions(world, requestTimeoutMs, drift);
 
   function open(process: Machine, carry: Carry) {
     const { clock } = process;
     const client = etcdClient({ world, server, cluster, breaks }, process, carry);
     const shared = {
-      flightMs,
+      requestTimeoutMs,
       keepIdleMs: options.keepIdleMs,
       clockDrift: drift,
       clock,
@@ -56,7 +56,7 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
   }
 
   return {
-    name: `etcd (flights of ${flightMs} ms)`,
+    name: `etcd (flights of ${requestTimeoutMs} ms)`,
     store: open(server, (_from, _to, _what, arrive) => {
       arrive();
       return true;

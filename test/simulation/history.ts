@@ -51,7 +51,7 @@ export async function runHistory(
   const server = new Machine(world, "server", rate(), random.between(-3_600_000, 3_600_000));
   const isEtcd = kind === "etcd" || (kind === "cas" && seed % 3 === 0);
   const etcd = isEtcd ? etcdBackend(world, server, drift) : undefined;
-  const cas = etcd ?? (kind === "cas" ? casBackend(world, server, drift, seed % 2 === 0) : undefined);
+  const cas = etcd ?? (kind === "cas" ? casBackend(world, server, drift) : undefined);
   const backend = cas ?? (random.chance(0.5) ? memoryBackend(server) : writtenBackend(server));
   const sameTtl = random.chance(0.7);
   // A ttl that is as long as a lease of etcd leaves no room for a mistake.

@@ -24,12 +24,12 @@ import {
   type Store,
   type Unsubscribe,
 } from "../../store/index.ts";
+import type { Answer, Asked } from "./combine.ts";
 import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
-import { Flights } from "./flights.ts";
 import { Keeping } from "./keeping.ts";
-import type { Answer, Asked } from "./operation.ts";
 import { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";
 import { OwnTime } from "./own-time.ts";
+import { RequestScheduler } from "./request-scheduler.ts";
 import { ServerTime, type TimeSource } from "./server-time.ts";
 import { Sweeper } from "./sweeper.ts";
 import { WakeUps } from "./wake-ups.ts";
@@ -70,7 +70,7 @@ class CasStore implements Store {
   readonly #clock: Clock;
   readonly #time: TimeSource;
   readonly #keeping: Keeping | undefined;
-  readonly #flights: Flights;
+  readonly #scheduler: RequestScheduler;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
   #isPrepared = false;
@@ -78,11 +78,16 @@ class CasStore implements Store {
 
   constructor(driver: CasDriver, options: CasStoreOptions) {
     const { limits = {} } = driver;
-    const flightMs = checkInteger("flightMs", options.flightMs ?? casDefaults.flightMs, 10, 600_000);
+    const requestTimeoutMs = checkInteger(
+      "requestTimeoutMs",
+      options.requestTimeoutMs ?? casDefaults.requestTimeoutMs,
+      10,
+      600_000,
+    );
     const keepIdleMs = checkInteger(
       "keepIdleMs",
       options.keepIdleMs ?? casDefaults.keepIdleMs,
-      flightMs + 1,
+      requestTimeoutMs + 1,
       86_400_000,
     );
     const minPollMs = checkInteger("minPollMs", options.minPollMs ?? 20, 1, 60_000);
@@ -103,11 +108,11 @@ class CasStore implements Store {
         keepers,
         clock: this.#clock,
         nowMs: () => time.nowMs(this.#clock.monotonicMs()),
-        settle: (key) => this.#flights.ask(key, { verb: "settle" }),
+        settle: (key) => this.#scheduler.ask(key, { verb: "settle" }),
       });
       keepers.onEnd((keeper) => this.#wakeUps.lookAgain((key) => this.#mayHang(key, keeper)));
     }
-    const sweep = (limit: number) => this.#flights.aside(async () => (await driver.sweep?.(limit)) ?? 0);
+    const sweep = (limit: number) => this.#scheduler.aside(async () => (await driver.sweep?.(limit)) ?? 0);
     const random = options.random ?? Math.random;
     this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, random, keepIdleMs);
     this.#wakeUps = new WakeUps({
@@ -115,9 +120,9 @@ class CasStore implements Store {
       clock: this.#clock,
       minPollMs,
       maxPollMs: checkInteger("maxPollMs", options.maxPollMs ?? 1_000, minPollMs, 60_000),
-      lookAgain: (key) => this.#flights.ask(key, { verb: "settle" }),
+      lookAgain: (key) => this.#scheduler.ask(key, { verb: "settle" }),
     });
-    this.#flights = new Flights({
+    this.#scheduler = new RequestScheduler({
       driver,
       prepare: () => this.#prepare(),
       clock: this.#clock,
@@ -130,11 +135,11 @@ class CasStore implements Store {
         keeping: this.#keeping,
         isLocal: (owner) => this.#wakeUps.isLocal(owner),
       },
-      maxFlights: checkInteger("maxFlights", options.maxFlights ?? 4, 1, 64),
+      maxConcurrentRequests: checkInteger("maxConcurrentRequests", options.maxConcurrentRequests ?? 4, 1, 64),
       maxChanges: checkInteger("changes", limits.changes ?? 256, 1, 10_000),
       maxBatchBytes: checkInteger("batchBytes", limits.batchBytes ?? MIB, 1, 1_024 * MIB),
       cachedKeys: checkInteger("cachedKeys", options.cachedKeys ?? 10_000, 1, 10_000_000),
-      flightMs,
+      requestTimeoutMs,
       giveUpMs: checkInteger("giveUpMs", options.giveUpMs ?? 10_000, 1, 600_000),
       onAnswer: (key, asked, answer, record) => this.#note(key, asked, answer, record),
       onRecord: (key, record) => this.#wakeUps.seen(key, record),
@@ -150,7 +155,7 @@ class CasStore implements Store {
       this.#checkOpen();
       const isUnheard = request.wait && this.#wakeUps.isUnheard(request.owner);
       if (isUnheard || this.#keeping !== undefined) return this.#acquireWhenReady(request);
-      return this.#flights.ask(request.key, { verb: "acquire", request });
+      return this.#scheduler.ask(request.key, { verb: "acquire", request });
     } catch (error) {
       return Promise.reject(error);
     }
@@ -161,10 +166,10 @@ class CasStore implements Store {
     const ready = wait ? this.#wakeUps.ready(owner) : undefined;
     if (ready !== undefined) await ready;
     const kept = this.#driver.keepers?.ready(request.ttlMs);
-    if (kept !== undefined) await this.#flights.aside(() => kept);
+    if (kept !== undefined) await this.#scheduler.aside(() => kept);
     const isUnheard = wait && this.#wakeUps.isUnheard(owner);
     // Awaited here: to return a promise from an async function takes two more turns than that.
-    const answer = await this.#flights.ask<AcquireAnswer>(key, { verb: "acquire", request });
+    const answer = await this.#scheduler.ask<AcquireAnswer>(key, { verb: "acquire", request });
     if (isUnheard && answer.state === "waiting") this.#wakeUps.waitsUnheard(key, owner);
     return answer;
   }
@@ -175,7 +180,7 @@ class CasStore implements Store {
     const kept = this.#keptFor(refs);
     const settled = await Promise.allSettled(
       refs.map((ref) => {
-        const ask = () => this.#flights.ask<RenewAnswer>(ref.key, { verb: "renew", ref });
+        const ask = () => this.#scheduler.ask<RenewAnswer>(ref.key, { verb: "renew", ref });
         const ready = ref.ttlMs === undefined ? undefined : kept.get(ref.ttlMs);
         return ready === undefined ? ask() : ready.then(ask);
       }),
@@ -199,7 +204,7 @@ class CasStore implements Store {
       if (ttlMs !== undefined && kept !== undefined)
         waits.set(
           ttlMs,
-          this.#flights.aside(() => kept),
+          this.#scheduler.aside(() => kept),
         );
     }
     return waits;
@@ -211,9 +216,9 @@ class CasStore implements Store {
       this.#checkOpen();
       const [first] = refs;
       if (refs.length === 1 && first !== undefined) {
-        return this.#flights.ask(first.key, { verb: "release", ref: first }, inList);
+        return this.#scheduler.ask(first.key, { verb: "release", ref: first }, inList);
       }
-      return Promise.all(refs.map((ref) => this.#flights.ask<boolean>(ref.key, { verb: "release", ref })));
+      return Promise.all(refs.map((ref) => this.#scheduler.ask<boolean>(ref.key, { verb: "release", ref })));
     } catch (error) {
       return Promise.reject(error);
     }
@@ -244,7 +249,7 @@ class CasStore implements Store {
     this.#wakeUps.close();
     this.#sweeper.close();
     this.#keeping?.close();
-    await this.#flights.close(closedStore(this.name));
+    await this.#scheduler.close(closedStore(this.name));
     await this.#driver.close?.();
   }
 
@@ -296,12 +301,12 @@ class CasStore implements Store {
   /** Where claims hang on keepers, says when they end. */
   async #show(records: readonly { readonly key: string; readonly record: LockRecord }[], nowMs: number) {
     const keeping = this.#keeping;
-    if (keeping !== undefined) await this.#flights.aside(() => keeping.show(records, nowMs));
+    if (keeping !== undefined) await this.#scheduler.aside(() => keeping.show(records, nowMs));
   }
 
   /** Whether a key that somebody waits for may come free, now that a keeper has ended; without a name: some of them. */
   #mayHang(key: string, keeper: string | undefined): boolean {
-    const record = this.#flights.recordOf(key);
+    const record = this.#scheduler.recordOf(key);
     return (
       keeper === undefined || record === undefined || record.held.some((claim) => claim.keeper === keeper)
     );
@@ -310,7 +315,7 @@ class CasStore implements Store {
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */
   async #timed<R extends Timed>(ask: () => Promise<R>): Promise<{ reply: R; nowMs: number }> {
     let sentMs = 0;
-    const reply = await this.#flights.aside(async () => {
+    const reply = await this.#scheduler.aside(async () => {
       await this.#prepare();
       sentMs = this.#clock.monotonicMs();
       return ask();

@@ -181,16 +181,6 @@ export interface CasDriver {
    * request has shown what the server can do.
    */
   readonly checksTime: boolean;
-  /**
-   * Whether many keys at once are worth two requests instead of one, because it can work on the first while this process
-   * does on the second, and a request costs little. Asked each time, so it may change. Default false.
-   */
-  readonly worksInHalves?: boolean;
-  /**
-   * The order that keys are best in, where the driver would have to sort them: batches come in it. It is no more than a help, so
-   * a driver that relies on an order looks all the same.
-   */
-  readonly compareKeys?: (a: string, b: string) => number;
   readonly limits?: DriverLimits;
   /**
    * What has to be done before the first request, such as connecting and checking who is there. Called before that, and again

@@ -1,4 +1,4 @@
-/** What is told when a database gives no answer, or none that is of any use. */
+/** Errors for a database that does not answer, or whose answers are of no use. */
 import { StoreUnavailableError } from "../../store/index.ts";
 
 export function unanswered(store: string, withinMs: number): StoreUnavailableError {
@@ -7,7 +7,7 @@ export function unanswered(store: string, withinMs: number): StoreUnavailableErr
   );
 }
 
-export function triedInVain(key: string, store: string, forMs: number, why: string): StoreUnavailableError {
+export function stillFailing(key: string, store: string, forMs: number, why: string): StoreUnavailableError {
   return new StoreUnavailableError(
     `Requests to the ${store} store for "${key}" failed for ${forMs} ms: ${why}. The holder is unknown. Try again.`,
     { key },

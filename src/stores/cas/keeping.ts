@@ -7,8 +7,8 @@
  */
 import type { Clock } from "../../platform/index.ts";
 import { findClaim, type LockRecord, type RecordClaim, setEnd } from "../../record/index.ts";
+import type { Answer, Asked } from "./combine.ts";
 import type { AssumedKeepers, Keepers } from "./driver.ts";
-import type { Answer, Asked } from "./operation.ts";
 import { OwnClaims } from "./own-claims.ts";
 
 /** How many keepers of others one change takes for ended, and for alive. Each is one more comparison for the database. */
@@ -140,7 +140,7 @@ export class KeptChange {
     return this.#isFull;
   }
 
-  /** Whether more keepers are taken to be alive than are compared. Known once it is said what the change takes for granted. */
+  /** Whether more keepers are taken to be alive than are compared. CachedRecord once it is said what the change takes for granted. */
   get isGuessing(): boolean {
     return this.#isGuessing;
   }

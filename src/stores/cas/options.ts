@@ -6,18 +6,18 @@ export interface CasStoreOptions {
   /** How many claims may wait for one key before `QUEUE_FULL`. A record is one value, so less than elsewhere. Default 1,000. */
   readonly maxWaiters?: number;
   /** How many requests may be under way at once. 1 to 64. Default 4. */
-  readonly maxFlights?: number;
+  readonly maxConcurrentRequests?: number;
   /** How many records are kept in mind, to be tried first. 1 to 10,000,000. Default 10,000. */
   readonly cachedKeys?: number;
   /**
    * How late the server may make a change after it was decided, and how long its answer is waited for, in milliseconds. 10
    * to 600,000. Default 5,000.
    */
-  readonly flightMs?: number;
+  readonly requestTimeoutMs?: number;
   /** For how long a call is tried again while other processes keep changing the same key, in milliseconds. 1 to 600,000. Default 10,000. */
   readonly giveUpMs?: number;
   /**
-   * For how long a record is kept after its last claim, in milliseconds: for its fence. It must be more than `flightMs`, by
+   * For how long a record is kept after its last claim, in milliseconds: for its fence. It must be more than `requestTimeoutMs`, by
    * what the server's clock may ever be set back. Default 300,000.
    */
   readonly keepIdleMs?: number;
@@ -38,9 +38,9 @@ export interface CasStoreOptions {
 /** Which options there are, for stores that offer them as their own and refuse all others. */
 export const casOptionNames: Readonly<Record<keyof CasStoreOptions, true>> = {
   maxWaiters: true,
-  maxFlights: true,
+  maxConcurrentRequests: true,
   cachedKeys: true,
-  flightMs: true,
+  requestTimeoutMs: true,
   giveUpMs: true,
   keepIdleMs: true,
   minPollMs: true,
@@ -52,7 +52,7 @@ export const casOptionNames: Readonly<Record<keyof CasStoreOptions, true>> = {
 
 /** What holds where nothing else is asked for, of what a driver may have to go by as well. */
 export const casDefaults = {
-  flightMs: 5_000,
+  requestTimeoutMs: 5_000,
   keepIdleMs: 300_000,
   clockDrift: DEFAULT_CLOCK_DRIFT,
 } as const;

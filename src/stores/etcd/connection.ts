@@ -14,6 +14,7 @@ import type {
 import { isOfClass, learnerError, mapError, restingError } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 import { exists, getKey, isAbsent, put } from "./requests.ts";
+import { noteSilence } from "./silence.ts";
 
 /** Told of every answer that a majority stands behind: in which term of a leader, and when it was asked for. */
 export type HeardListener = (term: string, sentMs: number) => void;
@@ -110,7 +111,11 @@ export class Connection {
     const tooLate = new Promise<never>((_, reject) => {
       giveUp = reject;
     });
-    const timer = clock.setTimer(withinMs, () => giveUp(noAnswer(withinMs)));
+    const timer = clock.setTimer(withinMs, () => {
+      // Signs of life have less time: a server that pauses for that long is no news.
+      if (withinMs > this.#timeoutMs / 2) noteSilence(this.client, this.#timeoutMs);
+      giveUp(noAnswer(withinMs));
+    });
     timer.keepAlive(true);
     try {
       const deadline = Date.now() + Math.max(withinMs, this.#timeoutMs);

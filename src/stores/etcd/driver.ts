@@ -42,7 +42,7 @@ export interface EtcdDriverOptions {
   readonly prefix: string;
   readonly maxTxnOps: number;
   /** How long `casStore` waits for an answer. The driver gives up a little earlier, so that it knows what it has to doubt. */
-  readonly flightMs: number;
+  readonly requestTimeoutMs: number;
   readonly keepIdleMs: number;
   readonly clockDrift: number;
   readonly clock: Clock;
@@ -75,13 +75,13 @@ export class EtcdDriver implements CasDriver {
   #apartUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: EtcdDriverOptions) {
-    const { client, prefix, maxTxnOps, flightMs, keepIdleMs, clockDrift, clock, random } = options;
+    const { client, prefix, maxTxnOps, requestTimeoutMs, keepIdleMs, clockDrift, clock, random } = options;
     const changes = maxTxnOps - INNER_OPERATIONS - LOOKED_AT;
     // etcd takes requests of up to 1.5 MiB. A batch may have one record more than it should, and is counted in characters, of up to three bytes.
     this.limits = { changes, batchBytes: Math.floor(RECORD_BYTES / 3), recordBytes: RECORD_BYTES };
     this.#clock = clock;
     this.#maxTxnOps = maxTxnOps;
-    this.#patienceMs = 0.9 * flightMs;
+    this.#patienceMs = 0.9 * requestTimeoutMs;
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
     this.#connection = new Connection(client, this.#keys, clock, this.#patienceMs);

@@ -6,7 +6,7 @@ import { EtcdDriver } from "./driver.ts";
 
 /** Options of `etcdStore`. */
 export interface EtcdStoreOptions
-  extends Pick<CasStoreOptions, "maxFlights" | "giveUpMs" | "clockDrift" | "clock" | "random"> {
+  extends Pick<CasStoreOptions, "maxConcurrentRequests" | "giveUpMs" | "clockDrift" | "clock" | "random"> {
   /** What all keys begin with, before a slash. 1 to 128 characters, no control characters. Default "holdfast". */
   readonly prefix?: string;
   /** How many claims may wait for one key before `QUEUE_FULL`. 0 to 100,000. Default 1,000. */
@@ -14,7 +14,7 @@ export interface EtcdStoreOptions
   /** What the servers were started with as `--max-txn-ops`, or less. 64 to 10,000. Default 128, as etcd's. */
   readonly maxTxnOps?: number;
   /** How long an answer is waited for, in milliseconds. 100 to 600,000. Default 5,000. */
-  readonly flightMs?: number;
+  readonly requestTimeoutMs?: number;
   /** For how long, at least, a record is kept after its last claim, in milliseconds. Default 300,000. */
   readonly keepIdleMs?: number;
 }
@@ -32,8 +32,8 @@ export function etcdStore(client: EtcdClient, options: EtcdStoreOptions = {}): S
     prefix: true,
     maxWaiters: true,
     maxTxnOps: true,
-    maxFlights: true,
-    flightMs: true,
+    maxConcurrentRequests: true,
+    requestTimeoutMs: true,
     giveUpMs: true,
     keepIdleMs: true,
     clockDrift: true,
@@ -42,15 +42,15 @@ export function etcdStore(client: EtcdClient, options: EtcdStoreOptions = {}): S
   });
   const { prefix = "holdfast", maxTxnOps = 128, ...shared } = options;
   const { clock = systemClock, random = Math.random, clockDrift = casDefaults.clockDrift } = shared;
-  const { flightMs = casDefaults.flightMs, keepIdleMs = casDefaults.keepIdleMs } = shared;
+  const { requestTimeoutMs = casDefaults.requestTimeoutMs, keepIdleMs = casDefaults.keepIdleMs } = shared;
   if (shared.maxWaiters !== undefined) checkInteger("maxWaiters", shared.maxWaiters, 0, 100_000);
-  checkInteger("flightMs", flightMs, 100, 600_000);
-  checkInteger("keepIdleMs", keepIdleMs, flightMs + 1, 86_400_000);
+  checkInteger("requestTimeoutMs", requestTimeoutMs, 100, 600_000);
+  checkInteger("keepIdleMs", keepIdleMs, requestTimeoutMs + 1, 86_400_000);
   const driver = new EtcdDriver({
     client,
     prefix: checkPrefix(prefix),
     maxTxnOps: checkInteger("maxTxnOps", maxTxnOps, 64, 10_000),
-    flightMs,
+    requestTimeoutMs,
     keepIdleMs,
     clockDrift,
     clock,

@@ -9,8 +9,8 @@ export interface FileStoreOptions {
   /**
    * The time to wait for the disk before a call is `STORE_UNAVAILABLE`, in milliseconds. 10 to 600,000. Default 5,000.
    */
-  readonly flightMs?: number;
-  /** The time to keep a record after its last claim, in milliseconds. More than `flightMs`, up to a day. Default 300,000. */
+  readonly requestTimeoutMs?: number;
+  /** The time to keep a record after its last claim, in milliseconds. More than `requestTimeoutMs`, up to a day. Default 300,000. */
   readonly keepIdleMs?: number;
 }
 
@@ -25,7 +25,7 @@ export function fileStore(folder: string, options: FileStoreOptions = {}): Store
   if (typeof folder !== "string" || folder === "" || folder.includes("\0")) {
     throw invalid('folder must be the path of a folder, such as "./locks".');
   }
-  checkOptionNames("fileStore", options, { maxWaiters: true, flightMs: true, keepIdleMs: true });
+  checkOptionNames("fileStore", options, { maxWaiters: true, requestTimeoutMs: true, keepIdleMs: true });
   // The store and its callers are on one machine, and so on one clock.
   return casStore(fileDriver(folder), { ...options, clockDrift: 0 });
 }

@@ -15,7 +15,7 @@ export function mongodbStore(
   options: MongodbStoreOptions = {},
 ): Store {
   const { collection, shared, ...settings } = resolveOptions(options);
-  const timeoutMs = shared.flightMs ?? casDefaults.flightMs;
+  const timeoutMs = shared.requestTimeoutMs ?? casDefaults.requestTimeoutMs;
   const records = recordsIn(target, collection, timeoutMs);
   return casStore(new MongodbDriver(records, { ...settings, timeoutMs }), shared);
 }

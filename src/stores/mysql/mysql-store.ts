@@ -14,6 +14,6 @@ import { type MysqlStoreOptions, resolveOptions } from "./options.ts";
 export function mysqlStore(client: MysqlClient, options: MysqlStoreOptions = {}): Store {
   checkClient(client);
   const { shared, ...settings } = resolveOptions(options);
-  const send = sender(client, shared.flightMs ?? casDefaults.flightMs);
+  const send = sender(client, shared.requestTimeoutMs ?? casDefaults.requestTimeoutMs);
   return casStore(mysqlDriver({ ...settings, send }), shared);
 }

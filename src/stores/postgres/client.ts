@@ -69,7 +69,7 @@ export function senderOver(
 }
 
 /** Whether a second request can go out before the first is answered. Unknown clients are taken to see to that. */
-export function takesSeveral(client: PostgresClient): boolean {
+function takesSeveral(client: PostgresClient): boolean {
   return isPool(client) || typeof (client as { connect?: unknown }).connect !== "function";
 }
 

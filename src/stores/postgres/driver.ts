@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../platform/index.ts";
 import { HoldfastError } from "../../store/index.ts";
 import type { CasDriver, ChangeResult, StoredRecord, SwapBatch, SwapReply } from "../cas/index.ts";
-import { checkUsable, type OpenListener, type PostgresClient, type Send, takesSeveral } from "./client.ts";
+import { checkUsable, type OpenListener, type PostgresClient, type Send } from "./client.ts";
 import { mapError, sqlState } from "./errors.ts";
 import { migrate } from "./migration.ts";
 import { TOO_LATE } from "./procedures.ts";
@@ -152,8 +152,6 @@ export function postgresDriver(options: DriverOptions): CasDriver {
     name: "postgres",
     durability: "local",
     checksTime: true,
-    worksInHalves: takesSeveral(client),
-    compareKeys: byBytes,
     prepare,
     swap,
     async read(keys) {

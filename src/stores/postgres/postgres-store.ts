@@ -15,7 +15,7 @@ import { type PostgresStoreOptions, resolveOptions } from "./options.ts";
 export function postgresStore(client: PostgresClient, options: PostgresStoreOptions = {}): Store {
   checkClient(client);
   const { listener, shared, ...settings } = resolveOptions(options);
-  const { clock = systemClock, flightMs: timeoutMs = casDefaults.flightMs } = shared;
+  const { clock = systemClock, requestTimeoutMs: timeoutMs = casDefaults.requestTimeoutMs } = shared;
   const connections = isPool(client) ? connectionsOf(client) : undefined;
   const ownListener =
     listener === undefined && isPool(client) && connections !== undefined

@@ -79,7 +79,7 @@ test("cas: a request that is lost leaves nothing behind in memory either", async
 
 test("cas: a database that never answers is an outage after the time of a flight, and the key goes on", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000 });
   await a.store.acquire(attempt("other", "x"));
   a.journeys.push({ thereMs: Number.POSITIVE_INFINITY, backMs: 60_000 });
   const calls = [a.store.acquire(attempt("k", "a")), a.store.acquire(attempt("k", "b"))];

@@ -1,6 +1,5 @@
 /** Histories of several processes over one database, and of what becomes of their requests. */
 import fc from "fast-check";
-import type { CasDriver } from "holdfast/cas";
 import {
   type RawOperation,
   rawOperationArbitrary,
@@ -24,7 +23,6 @@ export interface History {
   readonly bursts: readonly Burst[];
   readonly delays: readonly number[];
   readonly fates: readonly Fate[];
-  readonly driver: Pick<CasDriver, "worksInHalves" | "compareKeys">;
 }
 
 export function historyArbitrary(terms: {
@@ -32,16 +30,14 @@ export function historyArbitrary(terms: {
   readonly keys: readonly string[];
   readonly burst: { readonly minLength: number; readonly maxLength: number };
   readonly maxBursts: number;
-  readonly worksInHalves: boolean;
 }): fc.Arbitrary<History> {
-  const { processes, keys, burst, maxBursts, worksInHalves } = terms;
+  const { processes, keys, burst, maxBursts } = terms;
   const burstArbitrary = fc.record({
     raws: fc.array(rawOperationArbitrary, burst),
     process: fc.nat(processes - 1),
     key: fc.nat(keys.length - 1),
     afterMs: afterMsArbitrary,
   });
-  const orderArbitrary = fc.constantFrom({}, { compareKeys: ascending }, { compareKeys: descending });
   // Small values are not favoured here: crowds need many steps.
   return fc.noBias(
     fc.record({
@@ -50,10 +46,6 @@ export function historyArbitrary(terms: {
       bursts: fc.array(burstArbitrary, { maxLength: maxBursts, size: "max" }),
       delays: delaysArbitrary,
       fates: fatesArbitrary,
-      driver: orderArbitrary.map((order) => ({ worksInHalves, ...order })),
     }),
   );
 }
-
-const ascending = (a: string, b: string) => (a < b ? -1 : 1);
-const descending = (a: string, b: string) => ascending(b, a);

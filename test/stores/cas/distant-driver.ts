@@ -49,8 +49,6 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
     get checksTime() {
       return near.checksTime;
     },
-    ...(near.worksInHalves === undefined ? {} : { worksInHalves: near.worksInHalves }),
-    ...(near.compareKeys === undefined ? {} : { compareKeys: near.compareKeys }),
     ...(near.keepers === undefined ? {} : { keepers: near.keepers }),
     ...(near.limits === undefined ? {} : { limits: near.limits }),
     ...(near.prepare === undefined ? {} : { prepare: near.prepare.bind(near) }),

@@ -7,7 +7,7 @@ const fenceOf = (answer: { state: string; fence?: bigint }) => answer.fence ?? 0
 
 test("cas: a create that is late never hands out an older fence than one that came and went", async () => {
   const scene = createScene();
-  const options = { flightMs: 5_000, keepIdleMs: 6_000 };
+  const options = { requestTimeoutMs: 5_000, keepIdleMs: 6_000 };
   const [slow, quick] = [scene.process(options), scene.process(options)];
   await slow.store.acquire(attempt("other", "x"));
   await quick.store.acquire(attempt("other", "y"));
@@ -26,7 +26,7 @@ test("cas: a create that is late never hands out an older fence than one that ca
 
 test("cas: a record is removed some time after its last claim, in the background, and fences grow all the same", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000, keepIdleMs: 5_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 5_000 });
   const fence = fenceOf(await a.store.acquire(attempt("k", "a")));
   await a.store.release([attempt("k", "a")]);
   await scene.clock.advance(4_990);
@@ -37,14 +37,14 @@ test("cas: a record is removed some time after its last claim, in the background
   await a.store.release([later]);
   await scene.clock.advance(3_000);
   expect([...scene.database.rows.keys()]).toEqual(["other"]);
-  await scene.clock.advance(8_000);
+  await scene.clock.advance(8_010);
   expect(scene.database.rows.size).toBe(0);
   expect(fenceOf(await a.store.acquire(attempt("k", "b")))).toBeGreaterThan(fence);
 });
 
 test("cas: what a crashed process left is removed by others, once its claims have ended", async () => {
   const scene = createScene();
-  const [dead, a] = [scene.process(), scene.process({ flightMs: 1_000, keepIdleMs: 5_000 })];
+  const [dead, a] = [scene.process(), scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 5_000 })];
   await dead.store.acquire(attempt("left", "x", { ttlMs: 2_000 }));
   await scene.clock.advance(310_000);
   expect(scene.database.rows.has("left")).toBe(true);
@@ -56,7 +56,7 @@ test("cas: what a crashed process left is removed by others, once its claims hav
 
 test("cas: nothing is removed that somebody holds, however long ago it was granted", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000, keepIdleMs: 2_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 2_000 });
   await a.store.acquire(attempt("held", "a", { ttlMs: 100_000 }));
   for (let turn = 0; turn < 5; turn++) {
     await a.store.acquire(attempt("k", "b"));
@@ -90,7 +90,7 @@ async function cycle({ store }: Pick<Process, "store">, key: string): Promise<vo
 
 test("cas: records go as fast as they come, also where many come each second", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000, keepIdleMs: 5_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 5_000 });
   let made = 0;
   for (let second = 0; second < 40; second++) {
     await Promise.all(Array.from({ length: 2_000 }, () => cycle(a, `k${made++}`)));
@@ -102,7 +102,7 @@ test("cas: records go as fast as they come, also where many come each second", a
 
 test("cas: claims that end by themselves leave no records, however long they live, and also where nothing else comes", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000, keepIdleMs: 5_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 5_000 });
   for (const ttlMs of [1_000, 30_000, 600_000]) {
     await a.store.acquire(attempt(`once:${ttlMs}`, "a", { ttlMs }));
     await a.store.acquire(attempt(`renewed:${ttlMs}`, "a", { ttlMs }));
@@ -120,7 +120,7 @@ test("cas: processes that live for less than records are kept remove those of ea
   for (let nth = 0; nth < 100; nth++) {
     chance = (chance + 0.37) % 1;
     const random = () => chance;
-    const a = scene.process({ flightMs: 1_000, keepIdleMs: 10_000, random });
+    const a = scene.process({ requestTimeoutMs: 1_000, keepIdleMs: 10_000, random });
     for (let key = 0; key < 10; key++) await cycle(a, `${nth}:${key}`);
     await scene.clock.advance(3_000);
     await a.store.close();

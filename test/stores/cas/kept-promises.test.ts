@@ -105,10 +105,10 @@ class World {
         clock,
         random: () => this.#nextDelay() / 10,
         maxWaiters: scene.maxWaiters,
-        flightMs: 1_000,
+        requestTimeoutMs: 1_000,
         keepIdleMs: HOUR_MS,
         giveUpMs: 600_000,
-        maxFlights: 2,
+        maxConcurrentRequests: 2,
         cachedKeys: process === 0 ? 1 : 100,
       });
     });

@@ -113,21 +113,20 @@ async function longestMs(
   return longest;
 }
 
-// The loser of a swap leaves no trace, so the winner does not know of it; the record itself says when to pause.
-test("cas: a newcomer is soon in where a process that is hardly nearer had the key to itself", async () => {
-  expect(await longestMs(withServerTime, [4], 4.5)).toBeLessThan(550);
+test("cas: a newcomer is in within two seconds if a process that is hardly nearer had the key to itself", async () => {
+  expect(await longestMs(withServerTime, [4], 4.5)).toBeLessThan(2_000);
 });
 
 test("cas: a newcomer whose round trip takes three times as long as everybody else's is in within two seconds", async () => {
-  expect(await longestMs(withServerTime, [1, 1, 1], 3)).toBeLessThan(2_100);
-  expect(await longestMs(withServerTime, [3, 3, 3], 9)).toBeLessThan(2_100);
+  expect(await longestMs(withServerTime, [1, 1, 1], 3)).toBeLessThan(2_000);
+  expect(await longestMs(withServerTime, [3, 3, 3], 9)).toBeLessThan(2_000);
 });
 
 test("cas: a newcomer that is far from where all others are is in within two seconds", async () => {
-  expect(await longestMs(withServerTime, [1, 1, 1], 15)).toBeLessThan(2_100);
+  expect(await longestMs(withServerTime, [1, 1, 1], 15)).toBeLessThan(2_000);
 });
 
 test("cas: a newcomer is in within two seconds also where the time is only that of the processes", async () => {
-  expect(await longestMs(withoutServerTime, [4], 4.5)).toBeLessThan(550);
-  expect(await longestMs(withoutServerTime, [3, 3, 3], 9)).toBeLessThan(2_100);
+  expect(await longestMs(withoutServerTime, [4], 4.5)).toBeLessThan(2_000);
+  expect(await longestMs(withoutServerTime, [3, 3, 3], 9)).toBeLessThan(2_000);
 });

@@ -69,7 +69,7 @@ test("cas: what another process has changed takes one more", async () => {
 
 test("cas: while requests are under way, calls gather", async () => {
   const scene = createScene();
-  const a = await warm(scene.process({ maxFlights: 1 }));
+  const a = await warm(scene.process({ maxConcurrentRequests: 1 }));
   a.usual = { thereMs: 5, backMs: 5 };
   const first = a.store.acquire(attempt("first", "a"));
   await scene.clock.advance(1);
@@ -122,12 +122,4 @@ test("cas: what is asked for in one breath goes together, however many promises 
     return a.store.acquire(attempt(key, "a"));
   });
   expect(await requestsOf(a, () => Promise.all(asking.map((ask) => ask())))).toBe("swap");
-});
-
-test("cas: a batch comes in the order that the driver would have to sort it into", async () => {
-  const compareKeys = (a: string, b: string) => (a < b ? 1 : -1);
-  const a = await warm(createScene().process({ wrap: (driver) => ({ ...driver, compareKeys }) }));
-  const answers = await Promise.all(["b", "a", "d", "c"].map((key) => a.store.acquire(attempt(key, key))));
-  expect(a.requests.at(-1)?.batch?.changes.map(({ key }) => key)).toEqual(["d", "c", "b", "a"]);
-  expect(answers.map(({ state }) => state)).toEqual(["held", "held", "held", "held"]);
 });

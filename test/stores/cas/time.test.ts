@@ -74,7 +74,7 @@ test("cas: what was decided by one server's clock is not done by another's", asy
 // The driver checks the window of a change against the server's clock together with the change.
 test("cas: a change that is held up for longer than a flight is not made", async () => {
   const scene = createScene();
-  const a = scene.process({ flightMs: 1_000 });
+  const a = scene.process({ requestTimeoutMs: 1_000 });
   await a.store.acquire(attempt("other", "x"));
   a.journeys.push({ thereMs: 1_500 });
   const call = a.store.acquire(attempt("k", "a"));

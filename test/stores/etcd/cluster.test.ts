@@ -30,7 +30,7 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 180_000 },
 
   /** The store of a process that reaches this member alone, and asks once what it is asked for. */
   function storeAt({ url }: EtcdMember): Store {
-    const { store, end } = participant(url, { flightMs: 500 });
+    const { store, end } = participant(url, { requestTimeoutMs: 500 });
     onTestFinished(async () => {
       await store.close();
       await end();
@@ -38,8 +38,10 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 180_000 },
     return store;
   }
 
-  function startWorkers(newClient: (hosts: string[]) => Etcd3, flightMs = 1_000): Promise<Workers> {
-    const connects = [0, 1, 2].map(() => async () => participantWith(newClient(urls()), { flightMs }));
+  function startWorkers(newClient: (hosts: string[]) => Etcd3, requestTimeoutMs = 1_000): Promise<Workers> {
+    const connects = [0, 1, 2].map(
+      () => async () => participantWith(newClient(urls()), { requestTimeoutMs }),
+    );
     return Workers.start({ connects, ttlMs });
   }
 
@@ -82,8 +84,8 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 180_000 },
       const leader = await cluster.leader();
       const member = role === "leader" ? leader : cluster.members.find((each) => each !== leader)!;
       const other = cluster.members.find((each) => each !== member)!;
-      const minority = locksAt(member.url, { flightMs: 1_000 });
-      const majority = locksAt(other.url, { flightMs: 1_000 });
+      const minority = locksAt(member.url, { requestTimeoutMs: 1_000 });
+      const majority = locksAt(other.url, { requestTimeoutMs: 1_000 });
       // The members may still be busy with what was done to them before.
       for (const locks of [minority, majority]) {
         await until("all members serve", () => locks.mutex("ready").run(() => true));

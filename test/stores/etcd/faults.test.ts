@@ -20,7 +20,8 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
   const swap = { contains: (key: string) => `/r/${key}`, cutAfterBytes: 60 };
 
   serverFaults({
-    connect: ({ port = server.port, clock } = {}) => participant(urlAt(port), { flightMs: 1_000 }, clock),
+    connect: ({ port = server.port, clock } = {}) =>
+      participant(urlAt(port), { requestTimeoutMs: 1_000 }, clock),
     holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => server.url },
     // The lease behind it is one of 2 s, and etcd looks for leases that are over twice a second.
     endsAfterMs: 2_500,
@@ -37,7 +38,7 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
   // It sends a call again by itself after it was broken off, so that a change may come twice.
   describe("with the client as it comes", () => {
     const connectAsItComes = (port = server.port, clock?: Clock) =>
-      participant([urlAt(port)], { flightMs: 1_000, prefix: "as it comes" }, clock);
+      participant([urlAt(port)], { requestTimeoutMs: 1_000, prefix: "as it comes" }, clock);
 
     cutSwaps({
       connect: ({ port, clock } = {}) => connectAsItComes(port, clock),
@@ -91,7 +92,7 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
   test("a change that was given up and arrives late is not made, and leaves nobody holding", async () => {
     const proxy = await proxied(server.port);
     const near = locksAt(server.url);
-    const { store, end } = participant(urlAt(proxy.port), { flightMs: 500 });
+    const { store, end } = participant(urlAt(proxy.port), { requestTimeoutMs: 500 });
     const far = createLocks(store, { onWarning: () => {} });
     const key = "late";
     // The lease that the late change would hang on lives on with these.

@@ -133,7 +133,7 @@ describe.skipIf(!canRunEtcd()).concurrent("etcd: fences", { timeout: 30_000 }, (
   test("a store removes an idle record by itself, without anything being asked of it, and leaves what is held", async () => {
     const prefix = "by itself";
     const client = openClient();
-    const store = etcdStore(openClient(), { prefix, flightMs: 999, keepIdleMs: 1_000 });
+    const store = etcdStore(openClient(), { prefix, requestTimeoutMs: 999, keepIdleMs: 1_000 });
     ends.push(() => store.close());
     const held = claimRequest("held", { key: "held", ttlMs: 60_000 });
     const idle = claimRequest("idle", { key: "idle", ttlMs: 60_000 });

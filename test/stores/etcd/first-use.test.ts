@@ -26,8 +26,8 @@ describe("etcd: what is given to it", () => {
     ["maxWaiters", 100_001],
     ["maxTxnOps", 63],
     ["maxTxnOps", 128.5],
-    ["maxFlights", 0],
-    ["flightMs", 99],
+    ["maxConcurrentRequests", 0],
+    ["requestTimeoutMs", 99],
     ["giveUpMs", 0],
     ["keepIdleMs", 5_000],
     ["clockDrift", 0.2],
@@ -194,7 +194,7 @@ describe.skipIf(!canRunEtcd())("etcd: first use", () => {
     let full = false;
     await until("it is full", () => fill().catch(() => (full = true))).catch(() => {});
     expect(full).toBe(true);
-    const locks = createLocks(etcdStore(client, { flightMs: 1_000 }), { requestTimeoutMs: 2_000 });
+    const locks = createLocks(etcdStore(client, { requestTimeoutMs: 1_000 }), { requestTimeoutMs: 2_000 });
     const message = await failureOf(locks.mutex("k").tryAcquire(), "STORE_UNAVAILABLE");
     expect(message).toContain("compact and defragment it");
     await locks.close();

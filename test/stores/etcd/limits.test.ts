@@ -101,7 +101,7 @@ describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
       client: {} as never,
       prefix: "holdfast",
       maxTxnOps: 128,
-      flightMs: 5_000,
+      requestTimeoutMs: 5_000,
       keepIdleMs: 300_000,
       clockDrift: 0.02,
       clock: systemClock,

@@ -48,7 +48,7 @@ export function createScene(journey: Journey, { keepIdleMs = 2_000 } = {}): Scen
     etcdStore(etcdClient({ world, server, cluster, breaks: new Set() }, machine, by), {
       clock: machine.clock,
       random: () => 0.5,
-      flightMs: 1_000,
+      requestTimeoutMs: 1_000,
       keepIdleMs,
     });
   return {

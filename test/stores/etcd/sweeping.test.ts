@@ -26,7 +26,7 @@ test("etcd: whoever makes records gets on while many others are swept", async ()
       return true;
     };
     const client = etcdClient({ world, server, cluster, breaks: new Set() }, machine, carry);
-    const options = { clock: machine.clock, random: () => 0.5, flightMs: 1_000, keepIdleMs: 5_000 };
+    const options = { clock: machine.clock, random: () => 0.5, requestTimeoutMs: 1_000, keepIdleMs: 5_000 };
     return etcdStore(client, options);
   };
   /** Lets time pass until something has come about. */

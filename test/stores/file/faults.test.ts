@@ -82,7 +82,7 @@ describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
 
   test("a process that is stuck in a transaction is an outage for others, until it is killed", async (context) => {
     const folder = testFolder(context);
-    const locks = createLocks(fileStore(folder, { flightMs: 2_000 }), { requestTimeoutMs: 3_000 });
+    const locks = createLocks(fileStore(folder, { requestTimeoutMs: 2_000 }), { requestTimeoutMs: 3_000 });
     const before = await locks.mutex("key").run(({ fence }) => fence);
     const child = start(context, "./stuck-process.ts", [folder]);
     await once(child, "message");

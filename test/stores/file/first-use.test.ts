@@ -67,7 +67,7 @@ describe("file: first use", () => {
     ["folder", undefined, {}],
     ["folder", "a\0b", {}],
     ["maxWaiters", "folder", { maxWaiters: -1 }],
-    ["flightMs", "folder", { flightMs: 1 }],
+    ["requestTimeoutMs", "folder", { requestTimeoutMs: 1 }],
     ["keepIdleMs", "folder", { keepIdleMs: 5_000 }],
     ["maxBytes", "folder", { maxBytes: 1 }],
   ])("%s is checked: %j with %j", (name, folder, options) => {

@@ -96,7 +96,7 @@ async function reach(child: ChildProcess, word: string): Promise<string | undefi
 async function look(data: string, log: string, keptFence: bigint): Promise<string[]> {
   const found: string[] = [];
   const patience = { requestTimeoutMs: PATIENCE_MS };
-  const locks = createLocks(fileStore(data, { flightMs: PATIENCE_MS }), patience);
+  const locks = createLocks(fileStore(data, { requestTimeoutMs: PATIENCE_MS }), patience);
   try {
     const { held } = await locks.inspect(kept.key);
     if (held.length !== 1 || held[0]?.fence !== keptFence) found.push("the lock that was kept is lost");

@@ -34,7 +34,7 @@ describe.skipIf(!runs)("mongodb: a replica set of three", { timeout: 120_000 }, 
 
   async function connect(): Promise<Participant> {
     const client = new MongoClient(set.url, { serverSelectionTimeoutMS: 2_000 });
-    const store = mongodbStore(client.db("failover"), { durability: "quorum", flightMs: 2_000 });
+    const store = mongodbStore(client.db("failover"), { durability: "quorum", requestTimeoutMs: 2_000 });
     return { store, end: () => client.close() };
   }
 

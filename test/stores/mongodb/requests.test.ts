@@ -214,7 +214,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
   });
 
   test("a store sweeps by itself what it has left", async (context) => {
-    const { store, database } = open(context, { flightMs: 1_000, keepIdleMs: 1_001 });
+    const { store, database } = open(context, { requestTimeoutMs: 1_000, keepIdleMs: 1_001 });
     await store.acquire(request("short"));
     await store.release([{ key: "short", id: "short", token: "token" }]);
     const records = database.collection<{ _id: string }>("holdfast");

@@ -68,7 +68,7 @@ describe.skipIf(!runs)("mongodb: rights", { timeout: 40_000 }, () => {
 
   /** All that there is to do, until old records are swept. Whatever was refused has come to nobody's notice. */
   async function useAll(user: Login, database: string, options: MongodbStoreOptions = {}) {
-    const sweeping = { ...options, flightMs: 2_000, keepIdleMs: 2_001 };
+    const sweeping = { ...options, requestTimeoutMs: 2_000, keepIdleMs: 2_001 };
     const [one, other] = [1, 2].map(() => open(server.urlFor(user), database, sweeping));
     const [first, second] = [one!.locks, other!.locks];
     const lease = await first.mutex("k", { ttlMs: 5_000 }).acquire();

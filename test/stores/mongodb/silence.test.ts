@@ -9,7 +9,7 @@ import { canRunMongod, canRunMongodb, type MongodbServer, startMongodb } from ".
 import { forgetful } from "../forgetful-network.ts";
 import { openSockets } from "../open-sockets.ts";
 
-const flightMs = 1_000;
+const timeoutMs = 1_000;
 
 // The other server is too old for version 7 of the driver.
 const versions = (await canRunMongod("silent connections of driver 7")) ? [6, 7] : [6];
@@ -24,7 +24,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
   const urlAt = (port: number) => server.url.replace(`:${server.port}`, `:${port}`);
 
   function open(client: MongoClient | MongoClient6, requestTimeoutMs: number) {
-    const store = mongodbStore(client.db("silence"), { flightMs });
+    const store = mongodbStore(client.db("silence"), { requestTimeoutMs: timeoutMs });
     const locks = createLocks(store, { requestTimeoutMs, onWarning: () => {} });
     onTestFinished(async () => {
       await locks.close();
@@ -34,7 +34,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
   }
 
   /** What the page of the store advises. */
-  const advised = { connectTimeoutMS: flightMs, heartbeatFrequencyMS: flightMs / 2 };
+  const advised = { connectTimeoutMS: timeoutMs, heartbeatFrequencyMS: timeoutMs / 2 };
 
   function clientAt(port: number, options: { readonly minPoolSize?: number } = {}, version = 6) {
     const settings = { ...advised, ...options };
@@ -47,7 +47,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
       const network = await forgetful(server.port);
       onTestFinished(() => network.reset());
       const client = clientAt(network.port, {}, version);
-      const locks = open(client, flightMs);
+      const locks = open(client, timeoutMs);
       await Promise.all(["a", "b", "c", "d"].map((key) => locks.mutex(key).run(() => {})));
       const before = openSockets(network.port);
       network.fallSilent();
@@ -57,8 +57,8 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
         expect(openSockets(network.port)).toBeLessThanOrEqual(before + 6);
       }
       network.comeBack();
-      const after = createLocks(mongodbStore(client.db("silence"), { flightMs }), {
-        requestTimeoutMs: 3 * flightMs,
+      const after = createLocks(mongodbStore(client.db("silence"), { requestTimeoutMs: timeoutMs }), {
+        requestTimeoutMs: 3 * timeoutMs,
       });
       expect(await (await after.mutex("after").tryAcquire())?.release()).toBe(true);
       await after.close();
@@ -69,7 +69,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
     const network = await forgetful(server.port);
     onTestFinished(() => network.reset());
     const client = clientAt(network.port, { minPoolSize: 10 });
-    const locks = open(client, 3 * flightMs);
+    const locks = open(client, 3 * timeoutMs);
     await Promise.all(Array.from({ length: 10 }, (_, nth) => locks.mutex(`k${nth}`).run(() => {})));
     network.fallSilent();
     network.comeBack();
@@ -79,7 +79,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
   test("a client that would take long to notice is told once which options to set", async () => {
     const network = await forgetful(server.port);
     onTestFinished(() => network.reset());
-    const locks = open(new MongoClient6(urlAt(network.port)), flightMs);
+    const locks = open(new MongoClient6(urlAt(network.port)), timeoutMs);
     await locks.mutex("told").run(() => {});
     network.fallSilent();
     const warnings: unknown[] = [];

@@ -38,7 +38,7 @@ describe("mongodb: what the store takes", () => {
     ["createIndex", ["yes", 1, null]],
     ["durability", ["ephemeral", "majority", 1]],
     ["maxWaiters", [-1, 1.5, "1"]],
-    ["flightMs", [0, 9, Number.NaN]],
+    ["requestTimeoutMs", [0, 9, Number.NaN]],
     ["keepIdleMs", [5_000, 0]],
     ["colection", ["locks"]],
   ])("%s is checked", (name, values) => {

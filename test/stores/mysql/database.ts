@@ -59,7 +59,12 @@ export function useDatabase(settings: readonly string[] = []): Database {
     },
     participant(url = server.url, clock = systemClock) {
       const pool = createPool({ uri: url, connectionLimit: 4, connectTimeout: 2_000 });
-      const store = mysqlStore(pool, { durability: "ephemeral", maxPollMs: 100, flightMs: 2_000, clock });
+      const store = mysqlStore(pool, {
+        durability: "ephemeral",
+        maxPollMs: 100,
+        requestTimeoutMs: 2_000,
+        clock,
+      });
       return { store, clock, end: () => pool.end() };
     },
   };

@@ -27,7 +27,7 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
     const proxy = await proxied(database.server.port);
     const uri = urlAt(proxy.port);
     const store = database.store(database.pool({ uri, connectionLimit: 1, connectTimeout: 1_000 }), {
-      flightMs: 1_000,
+      requestTimeoutMs: 1_000,
     });
     const mutex = createLocks(store, { requestTimeoutMs: 2_000 }).mutex("silent");
     await (await mutex.acquire()).release();

@@ -39,7 +39,7 @@ describe("mysql: options", () => {
     ["a durability that it has not", { durability: "quorum" }, "durability must be"],
     ["small records", { maxRecordBytes: 100 }, "maxRecordBytes must be"],
     ["waiters below none", { maxWaiters: -1 }, "maxWaiters must be"],
-    ["no time for a request", { flightMs: 0 }, "flightMs must be"],
+    ["no time for a request", { requestTimeoutMs: 0 }, "requestTimeoutMs must be"],
   ])("%s is refused", (_, options, message) => {
     expect(() => mysqlStore(pool, options as MysqlStoreOptions)).toThrow(
       expect.objectContaining({ code: "INVALID_ARGUMENT", message: expect.stringContaining(message) }),

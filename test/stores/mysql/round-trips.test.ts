@@ -52,7 +52,7 @@ describe.skipIf(!canRunMariadb())("mysql: round trips", () => {
   });
 
   test("idle records are swept, and used ones are not", async () => {
-    const store = database.store(database.pool(), { flightMs: 100, keepIdleMs: 300 });
+    const store = database.store(database.pool(), { requestTimeoutMs: 100, keepIdleMs: 300 });
     const locks = createLocks(store);
     const kept = await locks.mutex("kept").acquire();
     await (await locks.mutex("swept").acquire()).release();

@@ -9,7 +9,7 @@ import { forgetful } from "../forgetful-network.ts";
 import { openSockets } from "../open-sockets.ts";
 import { useDatabase } from "./database.ts";
 
-const flightMs = 500;
+const timeoutMs = 500;
 
 describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000 }, () => {
   const database = useDatabase();
@@ -21,8 +21,8 @@ describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000
     return database.pool({ uri: urlAt(port), connectTimeout: 60_000, ...options });
   }
 
-  function open(client: Pool, requestTimeoutMs = 3 * flightMs) {
-    const locks = createLocks(database.store(client, { flightMs }), {
+  function open(client: Pool, requestTimeoutMs = 3 * timeoutMs) {
+    const locks = createLocks(database.store(client, { requestTimeoutMs: timeoutMs }), {
       requestTimeoutMs,
       onWarning: () => {},
     });
@@ -40,7 +40,7 @@ describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000
     async (limit) => {
       const network = await forgetful(database.server.port);
       const pool = poolAt(network.port, { connectionLimit: limit });
-      const locks = open(pool, flightMs);
+      const locks = open(pool, timeoutMs);
       await locks.mutex("warm").run(() => {});
       let queued = 0;
       pool.on("enqueue", () => queued++);
@@ -52,7 +52,9 @@ describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000
       }
       expect(queued).toBeLessThanOrEqual(6 * limit);
       network.comeBack();
-      const after = createLocks(database.store(pool, { flightMs }), { requestTimeoutMs: 3 * flightMs });
+      const after = createLocks(database.store(pool, { requestTimeoutMs: timeoutMs }), {
+        requestTimeoutMs: 3 * timeoutMs,
+      });
       expect(await (await after.mutex("after").tryAcquire())?.release()).toBe(true);
       await after.close();
       await useAll(pool, limit);
@@ -84,7 +86,7 @@ describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000
         return connection.query(query as never) as Promise<[unknown, unknown]>;
       },
     };
-    const locks = open(client as Pool, flightMs);
+    const locks = open(client as Pool, timeoutMs);
     await locks.mutex("single").run(() => {});
     network.fallSilent();
     sent = 0;

@@ -296,7 +296,7 @@ describe("postgres: what is wrong before any use", () => {
     { autoMigrate: "yes" },
     { listener: true },
     { maxWaiters: -1 },
-    { maxFlights: 0 },
+    { maxConcurrentRequests: 0 },
     { keepIdleMs: 1 },
     { tabel: "misspelt" },
   ])("%j names its field", (options) => {

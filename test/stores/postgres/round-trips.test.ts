@@ -25,7 +25,7 @@ describe.skipIf(!canRunPostgres())("postgres: costs", () => {
     pool.on("acquire", () => count++);
     // Ten thousand answers take a while on a busy machine.
     const patience = { requestTimeoutMs: 60_000 };
-    const options = { table, autoMigrate: true, flightMs: 60_000, ...late };
+    const options = { table, autoMigrate: true, requestTimeoutMs: 60_000, ...late };
     const locks = createLocks(postgresStore(pool, options), patience);
     onTestFinished(async () => {
       await locks.close();

@@ -8,7 +8,7 @@ import { until } from "../../engines/engine.ts";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 import { forgetful } from "../forgetful-network.ts";
 
-const flightMs = 500;
+const timeoutMs = 500;
 
 describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30_000 }, () => {
   let server: PostgresServer;
@@ -35,9 +35,12 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
 
   function open(
     client: PostgresClient,
-    { requestTimeoutMs = 4 * flightMs, listener = undefined as false | undefined } = {},
+    { requestTimeoutMs = 4 * timeoutMs, listener = undefined as false | undefined } = {},
   ) {
-    const store = postgresStore(client, { flightMs, ...(listener === undefined ? {} : { listener }) });
+    const store = postgresStore(client, {
+      requestTimeoutMs: timeoutMs,
+      ...(listener === undefined ? {} : { listener }),
+    });
     const locks = createLocks(store, { requestTimeoutMs, onWarning: () => {} });
     onTestFinished(() => locks.close());
     return locks;
@@ -74,7 +77,7 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
   test("idle connections that were forgotten with one that is found silent are not tried one after the other", async () => {
     const network = await forgetful(server.port);
     const pool = poolAt(network.port, { max: 10 });
-    const locks = open(pool, { requestTimeoutMs: 3 * flightMs, listener: false });
+    const locks = open(pool, { requestTimeoutMs: 3 * timeoutMs, listener: false });
     await locks.mutex("idle").run(() => {});
     await useAll(pool, 10);
     expect(pool.idleCount).toBe(10);
@@ -120,7 +123,7 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
       sent++;
       return query(...args);
     }) as typeof client.query;
-    const locks = open(client, { requestTimeoutMs: flightMs });
+    const locks = open(client, { requestTimeoutMs: timeoutMs });
     await locks.mutex("single").run(() => {});
     network.fallSilent();
     sent = 0;

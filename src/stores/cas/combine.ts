@@ -22,9 +22,9 @@ import {
   type RenewAnswer,
   type RenewRef,
 } from "../../store/index.ts";
+import { CachedRecord } from "./cached-record.ts";
 import type { Change, Version, Wake } from "./driver.ts";
 import type { Keeping } from "./keeping.ts";
-import { Known } from "./known.ts";
 import type { StampedBounds } from "./server-time.ts";
 
 export type Asked =
@@ -92,7 +92,7 @@ class NewChange implements Change {
 
   constructor(
     key: string,
-    known: Known,
+    known: CachedRecord,
     text: string | undefined,
     idle: boolean,
     keepUntilMs: number,
@@ -121,11 +121,11 @@ export interface CombineOptions {
 }
 
 /** The circumstances of a flight, which all its changes share. */
-export interface FlightTurn extends Turn {
+export interface RequestTurn extends Turn {
   readonly granted: Grants;
 }
 
-export function turnOf({ lowMs, highMs, stamp }: StampedBounds): FlightTurn {
+export function turnOf({ lowMs, highMs, stamp }: StampedBounds): RequestTurn {
   return { nowMs: highMs, expiredMs: lowMs, stamp, granted: new Grants() };
 }
 
@@ -155,22 +155,22 @@ class Grants {
 /** Applies operations to a known record, in the order asked. The record is used up. */
 export function combine(
   key: string,
-  known: Known,
+  known: CachedRecord,
   operations: readonly Operation[],
-  turn: FlightTurn,
+  turn: RequestTurn,
   options: CombineOptions,
 ): Combined {
   const combined = applyAll(key, known, operations, turn, options, Number.POSITIVE_INFINITY);
   if (isRoomFor(combined.change, known, options.maxRecordBytes)) return combined;
   // Once more from the beginning, and now every new claim is measured. It happens where a record is full.
   const record = known.text === undefined ? emptyRecord() : decodeRecord(known.text, key);
-  const again = new Known(known.version, known.text, record);
+  const again = new CachedRecord(known.version, known.text, record);
   const room = options.maxRecordBytes - byteLength(known.text ?? "");
   return applyAll(key, again, operations, turn, options, room);
 }
 
 /** Whoever has the most already may stay: only what makes a record larger is refused. */
-function isRoomFor({ text }: Change, known: Known, maxBytes: number): boolean {
+function isRoomFor({ text }: Change, known: CachedRecord, maxBytes: number): boolean {
   if (text === undefined || text.length * 3 <= maxBytes) return true;
   const bytes = byteLength(text);
   return bytes <= maxBytes || bytes <= byteLength(known.text ?? "");
@@ -178,9 +178,9 @@ function isRoomFor({ text }: Change, known: Known, maxBytes: number): boolean {
 
 function applyAll(
   key: string,
-  known: Known,
+  known: CachedRecord,
   operations: readonly Operation[],
-  turn: FlightTurn,
+  turn: RequestTurn,
   options: CombineOptions,
   roomBytes: number,
 ): Combined {
