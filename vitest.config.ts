@@ -6,7 +6,7 @@ import { compiledSources, replacingTests } from "./test/compiled-sources.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
-/** What package.json exports, as names that are imported and the sources behind them. */
+/** The entry points of package.json, and the source behind each. */
 const { exports } = JSON.parse(readFileSync(here("./package.json"), "utf8")) as {
   exports: Readonly<Record<string, string | { readonly default: string }>>;
 };
@@ -16,13 +16,22 @@ const alias = Object.entries(exports).flatMap(([name, target]) => {
   return [{ find: new RegExp(`^holdfast${name.slice(1)}$`), replacement: here(source) }];
 });
 
-/** These take the sources themselves. */
+/** Tests that replace a module take the sources themselves. */
 const replacing = replacingTests();
 
 /**
- * These leave nothing behind in their process. So they share processes, which spares most of what each file would load and compile
- * anew: docs/decisions/0003-test-runner-and-tools.md. What they import must have no hooks beside its functions, which would be
- * called for the first of them alone.
+ * Long faults and topologies, for `npm run faults`: clusters, failovers, standbys, silent networks, full disks.
+ * The files `faults` and `drops` of the stores run in both projects; `FAULTS` adds their long tests.
+ */
+const longStoreTests = [
+  "binary-log,cluster,cluster-messages,clusters,compacted-watch,crashes,full-disk,learner,lost-count,moving-slot",
+  "refused-watch,replica-set,restored,servers,silence,silent-server,standby,wrong-clocks",
+];
+const faults = ["test/**/*.faults.test.ts", `test/stores/*/{${longStoreTests.join(",")}}.test.ts`];
+
+/**
+ * These files leave nothing behind in their process, so they share processes and load modules once.
+ * What they import must have no hooks beside its functions: hooks would run for the first file alone.
  */
 const sharingServers = [
   "contract",
@@ -44,17 +53,20 @@ const testsIn = (folders: readonly string[]) => folders.map((folder) => `test/${
 
 const external = [/\/\.tests\//];
 
+interface Scope {
+  readonly exclude?: string[];
+  readonly isolate?: boolean;
+  readonly env?: Record<string, string>;
+}
+
 /** Tests over sources that were compiled once. */
-function compiled(
-  name: string,
-  include: string[],
-  { exclude = [], isolate = true }: { exclude?: string[]; isolate?: boolean },
-) {
+function compiled(name: string, include: string[], { exclude = faults, isolate = true, env = {} }: Scope) {
   const test = {
     name,
     include,
     exclude: [...replacing, ...exclude],
     isolate,
+    env,
     server: { deps: { external } },
   };
   return { extends: true as const, plugins: [compiledSources()], test };
@@ -63,26 +75,30 @@ function compiled(
 export default defineConfig({
   resolve: { alias },
   test: {
-    // They begin in the order of their names. The short ones come last, so that the end does not wait for a single file.
+    // Projects begin in the order of their names. The short tests come last, so that the end waits for no single file.
     projects: [
       { extends: true, test: { name: "as written", include: replacing } },
       compiled("servers shared", testsIn(sharingServers), { isolate: false }),
       compiled("compiled", ["test/**/*.test.ts"], {
-        exclude: testsIn([...sharingServers, ...sharingNoServers]),
+        exclude: [...faults, ...testsIn([...sharingServers, ...sharingNoServers])],
       }),
       compiled("shared", testsIn(sharingNoServers), { isolate: false }),
+      compiled("faults", [...faults, "test/stores/*/{faults,drops}.test.ts"], {
+        exclude: [],
+        env: { FAULTS: "all" },
+      }),
     ],
-    // Sources, and programs that tests start, are compiled once, before any of them.
+    // Compiles the sources and the programs of tests, and builds the package, before the tests.
     globalSetup: "test/setup.ts",
     // A hung promise is a failure that names its test, not a run that never ends.
     testTimeout: 45_000,
-    // They start and stop servers.
+    // Hooks start and stop servers.
     hookTimeout: 60_000,
-    // What is looked for again and again is found at once on most machines; a second, which is the default, is little on a busy one.
+    // The default of one second is short for a busy machine.
     expect: { poll: { timeout: 10_000 } },
-    // The tests of a contract suite sleep most of the time; on five at a time the suites of all Redis clients take twice as long.
+    // The tests of a contract suite sleep most of the time; five at a time would take twice as long.
     maxConcurrency: 12,
-    // Most files wait for servers and for time to pass, so three at a time are well used even on two cores.
-    maxWorkers: Math.max(3, availableParallelism() - 1),
+    // Most files wait for servers and timers, so four at a time suit two cores.
+    maxWorkers: Math.max(4, availableParallelism() - 1),
   },
 });

@@ -4,7 +4,7 @@
  * Only Node's own modules are used, because this runs before anything is installed.
  */
 import { spawn } from "node:child_process";
-import { rmSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -114,13 +114,26 @@ function runNpm(args) {
   return run(windows ? "npm.cmd" : "npm", args, { shell: windows });
 }
 
-/** Installs the dependencies exactly as locked, when they are missing or older than the lockfile. */
+/** Installs the dependencies exactly as locked, when a package is missing or has another version. */
 export async function install() {
-  // npm writes this file last, so an installation that was cut off does not count.
-  const installedMs = modifiedMs(join(root, "node_modules", ".package-lock.json"));
-  if (installedMs >= modifiedMs(join(root, "package-lock.json"))) return true;
+  if (isInstalled()) return true;
   // The development dependencies are what tests and examples run on, also where NODE_ENV is "production".
   return step("install (npm ci)", () => runNpm(["ci", "--include=dev", "--no-audit", "--no-fund"]));
+}
+
+/** Compares contents, not times: a checkout gives the lockfile a new time. Optional packages depend on the platform. */
+function isInstalled() {
+  const installed = packagesIn("node_modules/.package-lock.json");
+  return Object.entries(packagesIn("package-lock.json")).every(
+    ([path, { version, optional, devOptional }]) =>
+      path === "" || optional || devOptional || installed[path]?.version === version,
+  );
+}
+
+/** The packages of a lockfile. npm writes the one below node_modules last, so a broken installation has none. */
+function packagesIn(lockfile) {
+  const path = join(root, lockfile);
+  return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).packages : {};
 }
 
 /** Builds to dist/ when a source is newer than what is there. */

@@ -22,7 +22,7 @@ export function compiledSources(): Plugin {
     name: "holdfast:compiled-sources",
     enforce: "pre",
     configureVitest({ vitest }) {
-      // What was compiled before the first run is not what somebody edits between two.
+      // Sources that are edited between two runs are newer than the compiled ones.
       isWatching = vitest.config.watch;
     },
     resolveId(source, importer) {

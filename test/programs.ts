@@ -11,13 +11,13 @@ import { root } from "./source-tree.ts";
 
 const folder = join(root, ".tests");
 
-/** Compiles what is newer than what is there. Before anything is started: vitest does so (vitest.config.ts), and so does each command. */
+/** Compiles if a source is newer than the output. Vitest calls it before all tests, and each command before its work. */
 export function compilePrograms(): void {
   const sources = ["src", "test", "examples", "tsconfig.json", "package.json"];
   const changedMs = Math.max(...sources.map((source) => newestMs(join(root, source))));
   const done = join(folder, "package.json");
   if (modifiedMs(done) > changedMs) return;
-  // What a removed or renamed source left behind must not be tested.
+  // The output of a removed source must not be tested.
   rmSync(folder, { recursive: true, force: true });
   const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
   execFileSync(process.execPath, [compiler, "-p", "test/tsconfig.json"], { cwd: root, stdio: "inherit" });

@@ -13,7 +13,7 @@ const longDecisions = /\/0023-/;
 const base = ["src/platform", "src/store", "src/record"];
 /** Stores that are drivers of the compare-and-swap store. */
 const overCas = { folders: [...base, "src/stores/cas"], packages: [] };
-/** What code on top of the client uses. */
+/** The folders that code on top of the client uses. */
 const application = [...base, "src/client", "src/coordination"];
 
 /** What each folder of src/ may import besides itself and Node: the `index.ts` of these folders, and these packages. */

@@ -1,35 +1,33 @@
 /** Runs the real command, as it was built. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, vi } from "vitest";
 import { root } from "../source-tree.ts";
 
-// Every test starts processes, and on a busy machine each of them may take seconds.
-vi.setConfig({ testTimeout: 60_000 });
+// Every test starts processes, and each may take many seconds on a busy machine.
+vi.setConfig({ testTimeout: 150_000 });
 
-/** What is left to end after the tests of a file. Not after each of them: those that run beside each other cannot be told apart. */
+/** The limit of one wait: long enough for a busy machine, and shorter than a test, so that the failure names the event. */
+const PATIENCE_MS = 120_000;
+
+/** Cleanups, run after the tests of a file: concurrent tests share them. */
 const leftovers: (() => unknown)[] = [];
 afterAll(async () => {
   for (const end of leftovers.splice(0).reverse()) await end();
 });
 
-/** Has something ended after the tests of the file. */
+/** Adds a cleanup. */
 export function atEnd(end: () => unknown): void {
   leftovers.push(end);
 }
 
 const program = join(root, "dist/cli/main.js");
 
-/** Once per file: builds what is not built yet. */
-export function buildCommand(): void {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
-}
-
 export interface CommandOptions {
   readonly env?: NodeJS.ProcessEnv;
-  /** What the command reads; without it, nothing. */
+  /** The standard input. Default: empty. */
   readonly input?: string;
   readonly cwd?: string;
 }
@@ -45,7 +43,7 @@ export interface Running {
   readonly process: ChildProcess;
   readonly pid: number;
   readonly ended: Promise<Ended>;
-  /** What it has said so far. */
+  /** The output so far. */
   stdout(): string;
   stderr(): string;
   kill(signal: NodeJS.Signals): void;
@@ -121,9 +119,9 @@ export function binFolder(folder: string): string {
 
 /** Waits until the check holds. */
 export async function until(what: string, check: () => boolean | Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 30_000;
+  const endMs = performance.now() + PATIENCE_MS;
   while (!(await check())) {
-    if (performance.now() > endMs) throw new Error(`It did not come about that ${what}.`);
+    if (performance.now() > endMs) throw new Error(`Waited ${PATIENCE_MS} ms in vain: ${what}.`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -2,12 +2,10 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { allCommands, buildProgram, processOutput, treeOf } from "../../src/cli/index.ts";
 import { read } from "../source-tree.ts";
-import { buildCommand, run, temporaryFolder } from "./command.ts";
-
-beforeAll(buildCommand, 120_000);
+import { run, temporaryFolder } from "./command.ts";
 
 const output = processOutput();
 
@@ -21,7 +19,7 @@ async function scriptFor(shell: string): Promise<string> {
   return path;
 }
 
-/** What is printed by the program itself, without starting it. */
+/** The help text, without a process. */
 async function helpOf(path: string): Promise<string> {
   let command = await buildProgram(output);
   for (const word of path.split(" ").filter(Boolean)) {
@@ -47,7 +45,7 @@ function isInstalled(shell: string): boolean {
 }
 
 describe("bash", () => {
-  /** What bash offers when the tab key is pressed after these words. */
+  /** The offers of bash for the tab key after these words. */
   async function offers(words: readonly string[]): Promise<string[]> {
     const script = `
       source "$1"; shift

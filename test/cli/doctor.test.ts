@@ -1,12 +1,10 @@
 /** `holdfast doctor` on real stores, well and ill. */
 import { createLocks, memoryStore } from "holdfast";
 import { hashToken } from "holdfast/server";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { canRunRedis, startRedis } from "../engines/redis.ts";
 import { startLockServer } from "../server/lock-server.ts";
-import { atEnd, buildCommand, run, temporaryFolder } from "./command.ts";
-
-beforeAll(buildCommand, 120_000);
+import { atEnd, run, temporaryFolder } from "./command.ts";
 
 interface Found {
   readonly store: string;

@@ -1,12 +1,10 @@
 /** Every example of docs/cli.md does what the page says that it does, one after the other, as a reader would try them. */
 import { execFile, execFileSync } from "node:child_process";
 import { promisify } from "node:util";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { freePort } from "../engines/redis.ts";
 import { read } from "../source-tree.ts";
-import { atEnd, binFolder, buildCommand, cleanEnv, temporaryFolder } from "./command.ts";
-
-beforeAll(buildCommand, 120_000);
+import { atEnd, binFolder, cleanEnv, temporaryFolder } from "./command.ts";
 
 /** The blocks that show commands and what they print. */
 const blocks = [...read("docs/cli.md").matchAll(/^```console\n([\s\S]*?)^```$/gm)].map(
@@ -19,7 +17,7 @@ const commandsOf = (block: string) =>
     .filter((line) => line.startsWith("$ "))
     .map((line) => line.slice(2));
 
-/** What is different each time: fences, times, owners, tokens, durations and versions, and what the shell says of its jobs. */
+/** Masks the parts that differ each time: fences, times, owners, tokens, durations, versions, and the job lines of the shell. */
 function likeness(text: string): string {
   return (
     text
@@ -41,7 +39,7 @@ function likeness(text: string): string {
   );
 }
 
-/** What each block prints. Everything that it waits for takes so many times as long. */
+/** The output of each block. All its waits take `patience` times as long. */
 async function printedWith(patience: number): Promise<string[]> {
   const port = await freePort();
   const folder = temporaryFolder();

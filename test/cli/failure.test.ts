@@ -1,9 +1,9 @@
-/** What the command says when it fails: what to do about it, and then what the system said. */
+/** The messages of a failed command: first the remedy, then the words of the system. */
 import { HoldfastError, LeaseLostError, StoreUnavailableError } from "holdfast";
 import { describe, expect, test } from "vitest";
 import { describeFailure } from "../../src/cli/failure.ts";
 import { canRunRedis, startRedis } from "../engines/redis.ts";
-import { atEnd, buildCommand, run } from "./command.ts";
+import { atEnd, run } from "./command.ts";
 
 describe("what the command says", () => {
   const system = new Error("ENOSPC: no space left on device, write");
@@ -46,7 +46,6 @@ describe("what the command says", () => {
 });
 
 test.skipIf(!canRunRedis())("a store that refuses says so, what to do, and no password", async () => {
-  buildCommand();
   const redis = await startRedis(["--maxmemory", "1"]);
   atEnd(() => redis.stop());
   await redis.command("CONFIG", "SET", "requirepass", "s3cret");

@@ -4,23 +4,12 @@ import { createLocks, type Lease, type Locks, memoryStore } from "holdfast";
 import type { LockServer } from "holdfast/server";
 import { beforeAll, describe, expect, test } from "vitest";
 import { startLockServer } from "../server/lock-server.ts";
-import {
-  atEnd,
-  binFolder,
-  buildCommand,
-  cleanEnv,
-  type Ended,
-  run,
-  start,
-  temporaryFolder,
-  until,
-} from "./command.ts";
+import { atEnd, binFolder, cleanEnv, type Ended, run, start, temporaryFolder, until } from "./command.ts";
 
 let server: LockServer;
 let locks: Locks;
 
 beforeAll(async () => {
-  buildCommand();
   const store = memoryStore();
   server = await startLockServer({ store });
   locks = createLocks(store, { application: "tests" });

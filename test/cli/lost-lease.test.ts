@@ -11,12 +11,12 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { isRunning } from "../engines/engine.ts";
 import { silence, startProxy } from "../engines/proxy.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../engines/redis.ts";
-import { atEnd, binFolder, buildCommand, type Running, start, temporaryFolder, until } from "./command.ts";
+import { atEnd, binFolder, type Running, start, temporaryFolder, until } from "./command.ts";
 
 /** A margin for busy machines, and not the whole five seconds for a release that nobody will answer. */
 const TTL = ["--ttl", "4s", "--kill-after", "500ms", "--margin", "1s", "--timeout", "1s"];
 
-/** Does not let itself be ended, and writes down that it lives. */
+/** A command that ignores SIGTERM and logs the time while it lives. */
 const stubborn = 'trap "" TERM INT; echo $$; while :; do date +%s.%N >> "$1"; sleep 0.02; done';
 
 describe.skipIf(!canRunRedis())("a lease that ends", () => {
@@ -24,7 +24,6 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
   let locks: Locks;
 
   beforeAll(async () => {
-    buildCommand();
     redis = await startRedis();
     const client = new Redis(redis.port, "127.0.0.1");
     client.on("error", () => {});
@@ -49,7 +48,7 @@ describe.skipIf(!canRunRedis())("a lease that ends", () => {
     return { proxy, running, child, file };
   }
 
-  /** Waits for the lock as another machine would, and judges at the moment in which it has it. */
+  /** Waits for the lock like another machine. At its grant the command must be dead. */
   async function expectDeadAtGrant(
     key: string,
     { child, file }: { child: number; file: string },

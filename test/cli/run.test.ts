@@ -9,13 +9,12 @@ import type { LockServer } from "holdfast/server";
 import { beforeAll, describe, expect, test } from "vitest";
 import { startLockServer } from "../server/lock-server.ts";
 import { root } from "../source-tree.ts";
-import { atEnd, buildCommand, cleanEnv, run, start, temporaryFolder, until } from "./command.ts";
+import { atEnd, cleanEnv, run, start, temporaryFolder, until } from "./command.ts";
 
 let server: LockServer;
 let locks: Locks;
 
 beforeAll(async () => {
-  buildCommand();
   const store = memoryStore();
   server = await startLockServer({ store });
   locks = createLocks(store);

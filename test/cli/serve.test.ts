@@ -7,20 +7,9 @@ import { createLocks } from "holdfast";
 import { openStore } from "holdfast/open";
 import { remoteStore } from "holdfast/remote";
 import { hashToken } from "holdfast/server";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { canRunRedis, freePort, startRedis } from "../engines/redis.ts";
-import {
-  atEnd,
-  buildCommand,
-  run,
-  serve,
-  start,
-  startOnTerminal,
-  temporaryFolder,
-  until,
-} from "./command.ts";
-
-beforeAll(buildCommand, 120_000);
+import { atEnd, run, serve, start, startOnTerminal, temporaryFolder, until } from "./command.ts";
 
 describe.concurrent("a server on files", () => {
   test("is killed and started again: what was held is held, waiters are served, fences grow", async () => {

@@ -3,12 +3,10 @@ import { execFile, spawn } from "node:child_process";
 import { promisify } from "node:util";
 import { createLocks } from "holdfast";
 import { remoteStore } from "holdfast/remote";
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { isRunning } from "../engines/engine.ts";
 import { root } from "../source-tree.ts";
-import { atEnd, binFolder, buildCommand, cleanEnv, temporaryFolder, until } from "./command.ts";
-
-beforeAll(buildCommand, 120_000);
+import { atEnd, binFolder, cleanEnv, temporaryFolder, until } from "./command.ts";
 
 test("starts a server on files, what it says to try works, and Ctrl-C stops it", async () => {
   const folder = temporaryFolder();

@@ -1,15 +1,13 @@
 /** The command and the server over TLS, with certificates on both sides. */
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { canRun } from "../engines/program.ts";
-import { buildCommand, run, start, temporaryFolder, until } from "./command.ts";
+import { run, start, temporaryFolder, until } from "./command.ts";
 
 const hasOpenssl = canRun("TLS (openssl makes the certificates)", () => execFileSync("openssl", ["version"]));
 
 describe.skipIf(!hasOpenssl)("TLS", () => {
-  beforeAll(buildCommand, 120_000);
-
   test("is used as the flags and variables say", async () => {
     const folder = temporaryFolder();
     const at = (name: string) => join(folder, name);

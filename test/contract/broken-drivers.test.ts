@@ -1,4 +1,4 @@
-/** Drivers that break a rule of docs/stores/writing-a-store.md each, and the test of the driver suite that tells. */
+/** Drivers that break one rule of docs/stores/writing-a-store.md each, and the test of the driver suite that finds it. */
 import type { CasDriver, Change, ChangeResult, SwapBatch } from "holdfast/cas";
 import { driverContract } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
@@ -9,7 +9,7 @@ type Alter = (inner: CasDriver, database: MapDatabase) => Partial<CasDriver>;
 
 const ALWAYS = { earliestMs: 0, latestMs: Number.MAX_SAFE_INTEGER };
 
-/** Makes some of the changes at any time, and the others as they should be. */
+/** Makes some of the changes at any time, and the others correctly. */
 function anyTime(inner: CasDriver, isAnyTime: (change: Change) => boolean) {
   return async (batch: SwapBatch) => {
     const results: ChangeResult[] = [];
@@ -21,7 +21,7 @@ function anyTime(inner: CasDriver, isAnyTime: (change: Change) => boolean) {
   };
 }
 
-/** Answers differently, having done as it should. */
+/** Changes the answers of a correct driver. */
 function answering(inner: CasDriver, answer: (result: ChangeResult) => ChangeResult) {
   return async (batch: SwapBatch) => {
     const { nowMs, results } = await inner.swap(batch);
@@ -29,7 +29,7 @@ function answering(inner: CasDriver, answer: (result: ChangeResult) => ChangeRes
   };
 }
 
-/** What is broken, how, and the test that tells. */
+/** The broken rule, the change that breaks it, and the test that finds it. */
 const broken: readonly (readonly [string, Alter, string])[] = [
   [
     "records are made at any time",
@@ -140,7 +140,7 @@ describe("the driver suite", () => {
     expect(await failuresOf(() => ({}))).toEqual([]);
   });
 
-  test.each(broken)("tells a driver where %s", async (_, alter, toldBy) => {
+  test.each(broken)("finds a driver where %s", async (_, alter, toldBy) => {
     expect(await failuresOf(alter)).toContain(toldBy);
   });
 });

@@ -1,7 +1,7 @@
-/** The suite over the map driver: on an owned clock, and with several processes, delays and no pushes. */
+/** The suites over the map driver: on an owned clock, and over several processes with delays and no pushes. */
 import { type Store, systemClock } from "holdfast";
-import { type CasStoreOptions, casStore } from "holdfast/cas";
-import { ManualClock, type StoreHarness, storeContract } from "holdfast/testing";
+import { casStore } from "holdfast/cas";
+import { driverContract, ManualClock, type StoreHarness, storeContract } from "holdfast/testing";
 import * as vitest from "vitest";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { distantDriver } from "../stores/cas/distant-driver.ts";
@@ -50,34 +50,40 @@ const kept: StoreHarness = {
   },
 };
 
-function distant(name: string, pushes: boolean): StoreHarness {
-  const database = new MapDatabase(() => performance.timeOrigin + performance.now());
-  return {
-    name,
-    // A request takes half of the usual tick already.
-    tickMs: 20,
-    async open(options) {
-      const stores: Store[] = [];
-      return {
-        async store() {
-          const journey = () => ({ thereMs: 3 * Math.random(), backMs: 3 * Math.random() });
-          const driver = distantDriver(mapDriver(database), { clock: systemClock, journey, pushes });
-          const settings: CasStoreOptions = { ...options, maxPollMs: 50 };
-          const store = casStore(driver, settings);
-          stores.push(store);
-          return store;
-        },
-        async close() {
-          await Promise.all(stores.map((store) => store.close()));
-        },
-      };
-    },
-  };
-}
+const database = new MapDatabase(() => performance.timeOrigin + performance.now());
+const distant: StoreHarness = {
+  name: "cas, far away and without pushes",
+  // A request takes half of the default tick.
+  tickMs: 20,
+  async open(options) {
+    const stores: Store[] = [];
+    return {
+      async store() {
+        const journey = () => ({ thereMs: 3 * Math.random(), backMs: 3 * Math.random() });
+        const driver = distantDriver(mapDriver(database), { clock: systemClock, journey, pushes: false });
+        const store = casStore(driver, { ...options, maxPollMs: 50 });
+        stores.push(store);
+        return store;
+      },
+      async close() {
+        await Promise.all(stores.map((store) => store.close()));
+      },
+    };
+  },
+};
 
+driverContract(
+  {
+    name: "the map driver",
+    async open() {
+      const database = new MapDatabase();
+      return { driver: async () => mapDriver(database), close: async () => {} };
+    },
+  },
+  vitest,
+);
 storeContract(manual, vitest);
 storeContract(kept, vitest);
-// Side by side, since on a real clock most of a test's time is spent asleep.
+// Concurrent, because on a real clock the tests mostly sleep.
 const concurrent = { describe: vitest.describe.concurrent, it: vitest.it };
-storeContract(distant("cas, far away", true), concurrent);
-storeContract(distant("cas, far away and without pushes", false), concurrent);
+storeContract(distant, concurrent);

@@ -17,15 +17,4 @@ const manual: StoreHarness = {
   },
 };
 
-const real: StoreHarness = {
-  name: "memory, on this machine's clock",
-  shared: false,
-  async open(options) {
-    const store = memoryStore(options);
-    return { store: async () => store, close: () => store.close() };
-  },
-};
-
 storeContract(manual, vitest);
-// Side by side, since on a real clock most of a test's time is spent asleep.
-storeContract(real, { describe: vitest.describe.concurrent, it: vitest.it });

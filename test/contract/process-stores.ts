@@ -42,7 +42,7 @@ export class StoreProcess {
         const nth = ++this.#calls;
         this.#listeners.set(nth, listener);
         call("listen", { owner, listener: nth } satisfies Listen).catch(() => {});
-        // Whatever is still pushed after that is heard: to stop it is up to the store.
+        // Later pushes are heard: to stop them is the task of the store.
         return () => void call("unlisten", nth).catch(() => {});
       },
       close: () => call("close") as Promise<void>,

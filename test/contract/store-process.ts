@@ -2,7 +2,7 @@
 import { type GrantRef, HoldfastError, type RenewAnswer, type Store, type Unsubscribe } from "holdfast";
 import { fileStore } from "holdfast/file";
 
-/** What the parent sends: `call` is for a store by its number. */
+/** A message of the parent: a call of a store by its number. */
 export interface Call {
   readonly number: number;
   readonly store: number;
@@ -10,7 +10,7 @@ export interface Call {
   readonly argument: unknown;
 }
 
-/** What it gets back: the answer to a call, or grants for the listener of this number. */
+/** A message to the parent: the answer to a call, or grants for the listener of this number. */
 export type Told =
   | { readonly number: number; readonly answer: unknown }
   | { readonly number: number; readonly failure: Failure }

@@ -22,7 +22,7 @@ const steps = read("deploy/Dockerfile")
 const argumentsOf = (wanted: string) =>
   steps.filter(({ instruction }) => instruction === wanted).map(({ rest }) => rest);
 
-/** What is copied from the repository, and where to. */
+/** The sources and targets of the COPY steps. */
 const copied = argumentsOf("COPY")
   .filter((rest) => !rest.startsWith("--from"))
   .map((rest) => {

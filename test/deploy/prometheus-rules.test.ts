@@ -36,7 +36,7 @@ async function exported(): Promise<Map<string, Map<string, Set<string>>>> {
   return series;
 }
 
-/** What an expression names: metrics, each with its conditions on labels, and labels to sum by. */
+/** The names in an expression: metrics, each with its conditions on labels, and labels to sum by. */
 function namesOf(expr: string) {
   const bare = expr.replace(/\{[^}]*\}/g, "").replace(/\[\w+\]/g, "");
   const grouped = [...bare.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = ""]) => list.split(/,\s*/));
@@ -51,7 +51,7 @@ function namesOf(expr: string) {
 
 test("every alert is about series that a server has from the beginning, so that the first event is an increase", async () => {
   const series = await exported();
-  // Those are put there by whoever asks the server.
+  // Prometheus itself adds these labels.
   const added = ["instance", "job"];
   expect(rules.length).toBeGreaterThan(10);
   for (const { alert, expr } of rules) {

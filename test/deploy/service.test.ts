@@ -8,7 +8,7 @@ import { read } from "../source-tree.ts";
 
 const unit = read("deploy/holdfast.service");
 
-/** What systemd finds wrong with a unit. */
+/** The complaints of systemd about a unit. */
 function complaintsOf(text: string): string {
   const folder = mkdtempSync(join(tmpdir(), "holdfast-unit-"));
   onTestFinished(() => rmSync(folder, { recursive: true }));

@@ -42,7 +42,7 @@ export interface User {
 }
 
 export interface EngineOptions {
-  /** What its folder is called after. */
+  /** The name in its folder's path. */
   readonly name: string;
   readonly program: string;
   /** The only port that will do; otherwise a free one is taken. */
@@ -224,7 +224,7 @@ export function freePort(maxPort = 65_535): Promise<number> {
   });
 }
 
-/** Waits until the check holds, and fails naming what did not come about, and the last error on the way. */
+/** Waits until the check holds. Fails with the event and the latest error of the check. */
 export async function until(what: string, check: () => Promise<boolean>, withinMs = 30_000): Promise<void> {
   const end = performance.now() + withinMs;
   let cause: unknown;
@@ -235,7 +235,7 @@ export async function until(what: string, check: () => Promise<boolean>, withinM
     });
   while (!(await holds())) {
     if (performance.now() > end) {
-      throw new Error(`It did not come about within ${withinMs} ms that ${what}. The last error: ${cause}`, {
+      throw new Error(`Waited ${withinMs} ms in vain: ${what}. The latest error: ${cause}`, {
         cause,
       });
     }

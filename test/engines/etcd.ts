@@ -12,7 +12,7 @@ import { type NetworkProxy, type Piece, type ProxyConnection, silence, startProx
 export interface EtcdMember extends Engine {
   /** For clients. */
   readonly url: string;
-  /** What the member says of itself. It answers only once it has been part of a majority since its start. */
+  /** The member's own status. It answers only after it was part of a majority since its start. */
   status(): Promise<EtcdStatus>;
 }
 

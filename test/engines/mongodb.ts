@@ -2,7 +2,7 @@
  * Real servers that speak MongoDB's protocol: `mongod` where it is on the path or named by `MONGODB_SERVER`, as a
  * replica set of one member, and otherwise mongo-java-server, because MongoDB itself is not in Debian.
  *
- * What matters to a lock store, as found by asking each of them (the test beside this file asks again):
+ * Their features that matter to a lock store, as measured:
  *
  * |                                                     | MongoDB          | mongo-java-server 1.47 | FerretDB 1.24, SQLite |
  * |-----------------------------------------------------|------------------|------------------------|-----------------------|
@@ -19,11 +19,10 @@
  * | keeps what it confirmed when the process is killed  | journaled writes | not the last second    | not looked at         |
  * | driver 7 of Node                                    | from 4.4 on      | no: driver 6           | yes                   |
  *
- * Of MongoDB, what the store and the test beside this file rely on was asked of 4.2, 4.4, 5.0 and 6.0; the rest of its column is what
- * its documentation says. FerretDB would be the more complete stand-in, but it reads and writes an update in two steps: of eight clients that each set version 1 where version is 0, more than
- * one was told that it did in 199 of 200 rounds, and often all eight. With mongo-java-server it was one in 200 of 200.
- * A store that swaps records cannot be tested on the former. On the latter, a crash cannot show that a lock survives it:
- * it writes to the disk about once a second.
+ * The column of MongoDB was measured with 4.2, 4.4, 5.0 and 6.0, or is from its documentation. FerretDB is the more complete
+ * stand-in, but reads and writes an update in two steps: of eight clients that set version 1 where version is 0, several
+ * succeeded in 199 of 200 rounds. With mongo-java-server one succeeded in each of 200 rounds. It writes to the disk once a
+ * second, so a crash cannot show that a lock survives.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -55,7 +54,7 @@ export function startMongodb(): Promise<MongodbServer> {
 export interface GuardedMongodb extends MongodbServer {
   /** For `mongodb`: straight to this server, with a login. */
   urlFor(user: Login): string;
-  /** Who is allowed everything. */
+  /** A user with all rights. */
   readonly root: Login;
 }
 

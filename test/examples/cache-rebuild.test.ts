@@ -1,7 +1,5 @@
-import { beforeAll, describe, expect, test } from "vitest";
-import { buildPackage, runExample } from "./example.ts";
-
-beforeAll(buildPackage, 120_000);
+import { describe, expect, test } from "vitest";
+import { runExample } from "./example.ts";
 
 const summary = /(\d+) pages were served, (\d+) of them torn/;
 

@@ -1,10 +1,8 @@
 /** The examples about fenced writes. */
-import { beforeAll, describe, expect, test } from "vitest";
-import { buildPackage, runExample } from "./example.ts";
+import { describe, expect, test } from "vitest";
+import { runExample } from "./example.ts";
 
-beforeAll(buildPackage, 120_000);
-
-/** What the example prints. Fails unless it ends with exit code 0. */
+/** The output of the example. Fails unless it ends with exit code 0. */
 async function outputOf(name: string): Promise<string> {
   const { output, code } = await runExample(name);
   expect(code, output).toBe(0);

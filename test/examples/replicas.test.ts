@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, fork, spawn } from "node:child_process";
+import { type ChildProcess, fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -23,10 +23,6 @@ interface Demo {
   readonly output: () => string;
   readonly ended: Promise<unknown[]>;
 }
-
-beforeAll(() => {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
-}, 120_000);
 
 function startDemo(): Demo {
   const child = spawn(process.execPath, ["--import", "tsx", "examples/replicas/main.ts"], { cwd: root, env });
@@ -121,16 +117,19 @@ describe("the replicas example", () => {
     expect(demo.output()).not.toContain("\u001b[");
   });
 
-  test.each(["SIGINT", "SIGTERM", "SIGKILL"] as const)("%s leaves no replica behind", async (signal) => {
-    const stopped = startDemo();
-    onTestFinished(() => void stopped.process.kill("SIGKILL"));
-    await until(() => stopped.lines.some(({ what }) => what.startsWith("part 1")));
-    const pids = replicaPids(stopped.lines);
-    expect(pids.filter(isRunning)).toHaveLength(3);
-    stopped.process.kill(signal);
-    await stopped.ended;
-    await until(() => !pids.some(isRunning));
-  });
+  test.concurrent.for(["SIGINT", "SIGKILL"] as const)(
+    "%s leaves no replica behind",
+    async (signal, { expect, onTestFinished }) => {
+      const stopped = startDemo();
+      onTestFinished(() => void stopped.process.kill("SIGKILL"));
+      await until(() => stopped.lines.some(({ what }) => what.startsWith("part 1")));
+      const pids = replicaPids(stopped.lines);
+      expect(pids.filter(isRunning)).toHaveLength(3);
+      stopped.process.kill(signal);
+      await stopped.ended;
+      await until(() => !pids.some(isRunning));
+    },
+  );
 });
 
 describe("the ipc store", () => {

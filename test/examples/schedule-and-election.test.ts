@@ -1,14 +1,12 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { isRunning } from "../engines/engine.ts";
-import { buildPackage, runExample } from "./example.ts";
+import { runExample } from "./example.ts";
 
 interface Line {
   readonly atS: number;
   readonly who: string;
   readonly what: string;
 }
-
-beforeAll(buildPackage, 120_000);
 
 /** Runs an example, and reads its timeline. */
 async function run(name: string): Promise<{ code: unknown; lines: Line[]; output: string }> {

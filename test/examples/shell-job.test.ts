@@ -5,13 +5,12 @@ import { join } from "node:path";
 import { memoryStore } from "holdfast";
 import type { LockServer } from "holdfast/server";
 import { beforeAll, expect, test } from "vitest";
-import { atEnd, binFolder, buildCommand, cleanEnv, temporaryFolder } from "../cli/command.ts";
+import { atEnd, binFolder, cleanEnv, temporaryFolder } from "../cli/command.ts";
 import { startLockServer } from "../server/lock-server.ts";
 import { root } from "../source-tree.ts";
 
 let server: LockServer;
 beforeAll(async () => {
-  buildCommand();
   server = await startLockServer({ store: memoryStore() });
   atEnd(() => server.stop({ graceMs: 0 }));
 }, 120_000);
@@ -22,7 +21,7 @@ interface Machine {
   readonly stderr: string;
 }
 
-/** What cron does on one machine. */
+/** Runs the cron job of one machine. */
 function runCron(folder: string, env: NodeJS.ProcessEnv = {}): Promise<Machine> {
   const all = cleanEnv({
     PATH: `${binFolder(temporaryFolder())}:${process.env["PATH"]}`,

@@ -108,7 +108,7 @@ describe.each(Object.entries(kinds))("a gate over %s", (_, newGate) => {
       async write({ resource, fence, value }) {
         const body = async () => {
           const history = histories.get(resource) ?? [];
-          // Whoever else was let in meanwhile would be overwritten.
+          // A second writer that was let in meanwhile would be overwritten.
           await new Promise((resolve) => setImmediate(resolve));
           histories.set(resource, [...history, { fence, value }]);
         };
@@ -381,7 +381,7 @@ describe("a file of marks", () => {
       child.kill("SIGKILL");
       await exit;
       const gate = createFenceGate({ file });
-      // What it was let in with before the last word that was heard of it.
+      // The gate had admitted this fence before the last message.
       const refused = gate.run({ fence: BigInt(highest - 1), key: "report" }, () => {});
       await expect(refused).rejects.toMatchObject({ code: "STALE_FENCE" });
       await gate.close();

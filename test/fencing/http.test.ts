@@ -159,7 +159,7 @@ function tellingGate(): {
     gate,
     async comes(fence) {
       await until(`somebody comes with ${fence}`, async () => came.includes(fence));
-      // Whoever were let in at once would be past its handler by now.
+      // By now a request that was let in would be past its handler.
       for (let turn = 0; turn < 5; turn++) await settled();
     },
     async refuses(fence) {

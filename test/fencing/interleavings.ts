@@ -54,7 +54,7 @@ export function describeInterleavings(levels: readonly Level[], begin: Begin): v
       return { guarding };
     }
 
-    /** What a guard says that was overtaken: it is stale, or has to be run again, and then is stale. */
+    /** An overtaken guard is stale at once, or must run again and is stale then. */
     async function expectStale(said: string, resource: string, undone: boolean): Promise<void> {
       expect(said).toBe(undone ? "again" : "STALE_FENCE");
       expect(await outcome(run(resource, OLDER))).toBe("STALE_FENCE");
@@ -120,7 +120,7 @@ export function describeInterleavings(levels: readonly Level[], begin: Begin): v
   });
 }
 
-/** What a guard or a transaction came to, in a word. */
+/** The outcome of a guard or a transaction, in one word. */
 export async function outcome(running: Promise<unknown>): Promise<string> {
   try {
     await running;

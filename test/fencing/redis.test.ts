@@ -11,7 +11,7 @@ import { type RedisCluster, startRedisCluster } from "../engines/redis-topologie
 import { checkRegister } from "./register-model.ts";
 
 const stale = { code: "STALE_FENCE" };
-/** What the clients that the store takes have in common is enough. */
+/** A script that runs through every client that the store takes. */
 const get = fencedScript("return redis.call('GET', KEYS[1])");
 
 describe.skipIf(!canRunRedis())("redis: fenced writes", () => {

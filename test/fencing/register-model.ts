@@ -67,7 +67,7 @@ export async function checkRegister(register: Register): Promise<void> {
         const added = (await register.written(resource)).slice(known);
         known += added.length;
 
-        // What came about is what was accepted, and in an order in which the naive one would have accepted it.
+        // The accepted writes are in the history, in an order that the naive register accepts as well.
         const committed = writes.filter((each, place) => accepted[place] === true && !each.rollsBack);
         expect(added.map(({ value }) => value).sort()).toEqual(committed.map(({ value }) => value).sort());
         for (const { fence } of added) expect(naive.write(fence), `${fence} after ${naive.mark}`).toBe(true);

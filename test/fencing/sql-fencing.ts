@@ -1,4 +1,4 @@
-/** What fenced transactions promise in every SQL database that has a server, whatever its driver looks like. */
+/** The promises of fenced transactions in every SQL database with a server. */
 import { createLocks } from "holdfast";
 import { type Fenced, type FenceTable, MAX_FENCE, type SqlFenceOptions } from "holdfast/fencing";
 import { expect, onTestFinished, test } from "vitest";
@@ -26,18 +26,18 @@ export interface FencedDatabase {
   /** The guard itself, for what is no connection with a transaction. */
   fence(client: never, lease: Fenced): Promise<void>;
   migrate(options?: FenceTable): Promise<void>;
-  /** What people call to migrate. */
+  /** The name of the function that migrates. */
   readonly migration: string;
   readonly levels: readonly Level[];
-  /** Those that the model is compared with. */
+  /** The levels at which random writers are compared with the model. */
   readonly modelLevels: readonly string[];
   /** A table to read from for a snapshot, without locking the marks. */
   readonly looksAt: string;
-  /** What has a connection wait for no longer than a second. */
+  /** The statement that limits the lock waits of a connection to a second. */
   readonly hurry: string;
   /** Makes a place called billing for other tables. */
   readonly makePlace: string;
-  /** What is no single connection. */
+  /** Clients that are no single connection. */
   strangers(): Promise<readonly unknown[]>;
 }
 

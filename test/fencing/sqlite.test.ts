@@ -12,7 +12,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { testFolder } from "../stores/file/folders.ts";
 import { checkRegister } from "./register-model.ts";
 
-/** What the tests themselves need of a database, besides what the guard does. */
+/** The methods of a database that the tests use besides the guard's. */
 interface TestDatabase {
   readonly database: SqliteDatabase;
   run(sql: string): void;

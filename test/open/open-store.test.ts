@@ -13,33 +13,16 @@ import { openStore, storeSchemes } from "holdfast/open";
 import { hashToken } from "holdfast/server";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { until } from "../engines/engine.ts";
-import { canRunEtcd, startEtcd, startEtcdCluster } from "../engines/etcd.ts";
+import { canRunEtcd, startEtcd } from "../engines/etcd.ts";
 import { canRunMariadb, startMariadb } from "../engines/mariadb.ts";
 import { canRunMongodb, startMongodb } from "../engines/mongodb.ts";
 import { canRunPostgres, startPostgres } from "../engines/postgres.ts";
 import { canRun } from "../engines/program.ts";
 import { canRunRedis, freePort, startRedis } from "../engines/redis.ts";
-import { startRedisCluster } from "../engines/redis-topologies.ts";
 import { startLockServer } from "../server/lock-server.ts";
 import { demandLogin, user } from "../stores/etcd/users.ts";
 import { failure } from "../stores/failure.ts";
-
-/** Takes a lock and gives it back, twice with clients of their own, so that the second finds what the first has left. */
-async function expectToLock(url: string, name: string): Promise<void> {
-  const fences: bigint[] = [];
-  for (let turn = 0; turn < 2; turn++) {
-    const store = await openStore(url);
-    expect(store.name).toBe(name);
-    const locks = createLocks(store);
-    const lease = await locks.mutex("opened").acquire();
-    fences.push(lease.fence);
-    expect(await lease.release()).toBe(true);
-    await locks.close();
-    // Closing once more does nothing.
-    await store.close();
-  }
-  expect(fences[1]).toBeGreaterThan(fences[0]!);
-}
+import { expectToLock } from "./expect-to-lock.ts";
 
 /** An engine that ends with the test. */
 async function started<T extends { stop(): Promise<void> }>(starting: Promise<T>): Promise<T> {
@@ -107,11 +90,6 @@ describe("openStore", () => {
     vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
     onTestFinished(() => void vi.unstubAllEnvs());
     await expectToLock(url, "redis");
-  });
-
-  test.skipIf(!canRunRedis())("redis: with several hosts, a cluster", { timeout: 60_000 }, async () => {
-    const { masters } = await started(startRedisCluster());
-    await expectToLock(`redis://${masters.map(({ port }) => `127.0.0.1:${port}`).join(",")}`, "redis");
   });
 
   test.skipIf(!canRunRedis()).for([
@@ -229,20 +207,6 @@ describe("openStore", () => {
   });
 
   test.skipIf(!canRunEtcd())(
-    "etcd: with several hosts, a cluster, also while one is away",
-    { timeout: 60_000 },
-    async () => {
-      const cluster = await started(startEtcdCluster());
-      const leader = await cluster.leader();
-      const followers = cluster.members.filter((member) => member !== leader);
-      const hosts = [...followers, leader].map(({ port }) => `127.0.0.1:${port}`);
-      await expectToLock(`etcd://${hosts.join(",")}`, "etcd");
-      await followers[0]!.kill();
-      await expectToLock(`etcd://${hosts.join(",")}`, "etcd");
-    },
-  );
-
-  test.skipIf(!canRunEtcd())(
     "etcd: with a user, whose password is not shown",
     { timeout: 60_000 },
     async () => {
@@ -272,7 +236,7 @@ describe("openStore", () => {
       const locks = createLocks(await openStore(store), { requestTimeoutMs: 500 });
       await expect(locks.mutex("opened").tryAcquire()).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
       await locks.close();
-      // What gRPC trusts is settled when it is loaded, so it takes another process.
+      // gRPC reads its trusted certificates when it is loaded, so this takes another process.
       const program = `
         import { createLocks } from "${new URL("../../src/index.ts", import.meta.url)}";
         import { openStore } from "${new URL("../../src/open/index.ts", import.meta.url)}";

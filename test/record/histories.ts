@@ -7,7 +7,7 @@ import { type ClaimRef, type ClaimRequest, type RenewRef, UNLIMITED } from "../.
 
 export const HISTORY_KEY = "k";
 
-/** What quoting, escaping and counting bytes go wrong with. */
+/** Texts that break quoting, escaping and the counting of bytes. */
 export const ODD_TEXT = 'é"\\😀';
 
 /** 256 bytes, which is the most for some texts, and more than one byte can count. */
@@ -54,7 +54,7 @@ export interface TimedStep {
   readonly step: Step;
 }
 
-/** What all steps of one run have in common, so that their claims meet. */
+/** The choices that all steps of one run share, so that their claims meet. */
 export interface Scene {
   readonly palette: number;
   readonly ids: number;
@@ -85,7 +85,7 @@ export const rawReferenceArbitrary = fc.record({
   ttlFactor: fc.constantFrom(undefined, undefined, 0.5, 3),
 });
 
-/** What any store can be asked for. Resolved in a scene, it is an {@link Operation}. */
+/** A request that any store takes. In a scene it becomes an {@link Operation}. */
 export const rawOperationArbitrary = fc.oneof(
   {
     weight: 10,

@@ -1,4 +1,4 @@
-/** What must be true of a record between any two operations, whatever they were. */
+/** The invariants of a record between any two operations. */
 import { strict as assert } from "node:assert";
 import type { LockRecord, RecordClaim } from "../../src/record/record.ts";
 

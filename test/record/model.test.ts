@@ -21,7 +21,7 @@ import { assertInvariants } from "./invariants.ts";
 import { type ModelClaim, type Moment, RecordModel } from "./model.ts";
 
 /** Mutation testing repeats this suite for every mutant, so it asks for few runs, always the same, and no shrinking. */
-const RUNS = Number(process.env["RECORD_MODEL_RUNS"] ?? 800);
+const RUNS = Number(process.env["RECORD_MODEL_RUNS"] ?? 400);
 const SEED = process.env["RECORD_MODEL_SEED"];
 const SHRINK = process.env["RECORD_MODEL_SHRINK"] !== "false";
 

@@ -13,7 +13,7 @@ import type {
 } from "../../src/store/store.ts";
 
 export interface ModelClaim {
-  /** What was asked for, by whoever asked last. */
+  /** The request of the latest caller. */
   request: ClaimRequest;
   expiresAtMs: number;
   /** Absent while it waits. */

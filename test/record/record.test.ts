@@ -56,57 +56,6 @@ function fenceOf(answer: { readonly state: string }): bigint {
 }
 
 suite("record: what can be held together", () => {
-  test("record: a free key is held at once", () => {
-    const key = createKey();
-    expect(key.acquire("a")).toEqual({ state: "held", fence: 1n, acquiredAtMs: 1_000, expiresInMs: 100 });
-    expect(key.granted()).toEqual(["a"]);
-  });
-
-  test("record: an exclusive claim keeps others waiting", () => {
-    const key = createKey();
-    key.acquire("a");
-    expect(key.acquire("b").state).toBe("waiting");
-    expect(key.granted()).toEqual([]);
-    expect(key.holders()).toEqual(["a"]);
-  });
-
-  test("record: shared claims are held together, and an exclusive one waits for the last of them", () => {
-    const key = createKey();
-    key.acquire("r1", shared);
-    key.acquire("r2", shared);
-    key.acquire("w");
-    expect(key.holders()).toEqual(["r1", "r2"]);
-    key.release("r1");
-    expect(key.holders()).toEqual(["r2"]);
-    key.release("r2");
-    expect(key.holders()).toEqual(["w"]);
-  });
-
-  test("record: a shared claim arriving behind a waiting exclusive one does not overtake it", () => {
-    const key = createKey();
-    key.acquire("r1", shared);
-    key.acquire("w");
-    expect(key.acquire("r2", shared).state).toBe("waiting");
-    expect(key.tryAcquire("r3", shared)).toEqual({ state: "refused", reason: "contended" });
-  });
-
-  test("record: weights fill a limit exactly and not beyond", () => {
-    const key = createKey();
-    expect(key.acquire("a", permits(2, 5)).state).toBe("held");
-    expect(key.acquire("b", permits(3, 5)).state).toBe("held");
-    expect(key.acquire("c", permits(1, 5)).state).toBe("waiting");
-    expect(key.record.heldWeight).toBe(5);
-  });
-
-  test("record: the tightest limit of all held claims counts, not only the asking one's", () => {
-    const key = createKey();
-    key.acquire("tight", permits(1, 2));
-    expect(key.acquire("wide", permits(2, 9)).state).toBe("waiting");
-    key.release("tight");
-    expect(key.holders()).toEqual(["wide"]);
-    expect(key.acquire("tight", permits(1, 2)).state).toBe("waiting");
-  });
-
   test("record: a wide claim stays out while the tightest of several holders is there", () => {
     const key = createKey();
     key.acquire("wide", permits(1, 9));
@@ -124,72 +73,9 @@ suite("record: what can be held together", () => {
     key.release("w");
     expect(key.granted()).toEqual(["r1", "r2", "r3"]);
   });
-
-  test("record: a small claim does not slip past a big one at the head", () => {
-    const key = createKey();
-    key.acquire("a", permits(3, 4));
-    key.acquire("big", permits(4, 4));
-    expect(key.tryAcquire("small", permits(1, 4))).toEqual({ state: "refused", reason: "contended" });
-    expect(key.acquire("small", permits(1, 4)).state).toBe("waiting");
-  });
-});
-
-suite("record: order", () => {
-  test("record: claims of equal priority are served in order of arrival", () => {
-    const key = createKey();
-    for (const id of ["a", "b", "c", "d"]) key.acquire(id);
-    expect(key.queue()).toEqual(["b", "c", "d"]);
-    for (const id of ["a", "b", "c"]) key.release(id);
-    expect(key.holders()).toEqual(["d"]);
-  });
-
-  test("record: a higher priority goes first, whenever it came", () => {
-    const key = createKey();
-    key.acquire("holder");
-    key.acquire("low");
-    key.acquire("high", { priority: 9 });
-    key.acquire("middle", { priority: 5 });
-    key.acquire("high2", { priority: 9 });
-    expect(key.queue()).toEqual(["high", "high2", "middle", "low"]);
-    key.release("holder");
-    expect(key.granted()).toEqual(["high"]);
-  });
-
-  test("record: a try of higher priority goes past the queue where it fits", () => {
-    const key = createKey();
-    key.acquire("a", permits(2, 3));
-    key.acquire("big", permits(3, 3));
-    expect(key.tryAcquire("urgent", { ...permits(1, 3), priority: 1 }).state).toBe("held");
-  });
-
-  test("record: a refused try leaves nothing behind", () => {
-    const key = createKey();
-    key.acquire("a");
-    expect(key.tryAcquire("b")).toEqual({ state: "refused", reason: "contended" });
-    expect(key.queue()).toEqual([]);
-    expect(key.renew("b")).toEqual({ state: "gone" });
-    key.release("a");
-    expect(key.granted()).toEqual([]);
-  });
-
-  test("record: asking again keeps the place in the queue", () => {
-    const key = createKey();
-    for (const id of ["a", "b", "c"]) key.acquire(id);
-    key.acquire("b");
-    expect(key.queue()).toEqual(["b", "c"]);
-  });
 });
 
 suite("record: waiters are bounded", () => {
-  test("record: as many may wait as allowed, and the next is told that the queue is full", () => {
-    const key = createKey(2);
-    key.acquire("a");
-    expect(key.acquire("b").state).toBe("waiting");
-    expect(key.acquire("c").state).toBe("waiting");
-    expect(key.acquire("d")).toEqual({ state: "refused", reason: "queue-full" });
-    expect(key.queue()).toEqual(["b", "c"]);
-  });
-
   test("record: a full queue refuses a higher priority as well", () => {
     const key = createKey(1);
     key.acquire("a");
@@ -284,19 +170,6 @@ suite("record: expiry", () => {
     expect(key.granted()).toEqual(["r2"]);
   });
 
-  test("record: being granted does not prolong a claim", () => {
-    const key = createKey();
-    key.acquire("a", { ttlMs: 500 });
-    key.acquire("b", { ttlMs: 100 });
-    key.at.nowMs += 60;
-    key.release("a");
-    expect(key.renew("b", { ttlMs: 1 })).toMatchObject({
-      state: "held",
-      acquiredAtMs: 1_060,
-      expiresInMs: 40,
-    });
-  });
-
   test("record: several claims that end together are dropped together", () => {
     const key = createKey();
     for (const id of ["r1", "r2", "r3"]) key.acquire(id, shared);
@@ -309,23 +182,6 @@ suite("record: expiry", () => {
 });
 
 suite("record: renewal", () => {
-  test("record: a renewal counts the claim's own ttl from now", () => {
-    const key = createKey();
-    key.acquire("a", { ttlMs: 100 });
-    key.at.nowMs += 30;
-    expect(key.renew("a")).toEqual({ state: "held", fence: 1n, acquiredAtMs: 1_000, expiresInMs: 100 });
-  });
-
-  test("record: a renewal prolongs a waiter alike", () => {
-    const key = createKey();
-    key.acquire("a", { ttlMs: 500 });
-    key.acquire("b", { ttlMs: 100 });
-    key.at.nowMs += 60;
-    expect(key.renew("b")).toMatchObject({ state: "waiting", expiresInMs: 100 });
-    key.at.nowMs += 99;
-    expect(key.queue()).toEqual(["b"]);
-  });
-
   test("record: a renewal may ask for a longer life, this once", () => {
     const key = createKey();
     key.acquire("a", { ttlMs: 100 });
@@ -333,15 +189,6 @@ suite("record: renewal", () => {
     key.at.nowMs += 350;
     expect(key.renew("a")).toMatchObject({ expiresInMs: 100 });
     expect(key.describe().held[0]).toMatchObject({ ttlMs: 100 });
-  });
-
-  test("record: a renewal never shortens a life", () => {
-    const key = createKey();
-    key.acquire("a", { ttlMs: 100 });
-    expect(key.renew("a", { ttlMs: 10 })).toMatchObject({ expiresInMs: 100 });
-    key.at.nowMs += 90;
-    expect(key.renew("a", { ttlMs: 10 })).toMatchObject({ expiresInMs: 10 });
-    expect(key.renew("a", { ttlMs: 11 })).toMatchObject({ expiresInMs: 11 });
   });
 
   test("record: renewing one holder leaves the others to expire in their own time", () => {
@@ -422,15 +269,6 @@ suite("record: when a waiter should ask again", () => {
 });
 
 suite("record: asking again with the same id", () => {
-  test("record: a retry of the same call is the same claim with the same fence", () => {
-    const key = createKey();
-    const first = key.acquire("a");
-    key.at.nowMs += 40;
-    expect(key.acquire("a")).toEqual({ ...first, expiresInMs: 100 });
-    expect(key.granted()).toEqual([]);
-    expect(key.describe().heldCount).toBe(1);
-  });
-
   test("record: a late copy of another call's try leaves a waiter where it is", () => {
     const key = createKey();
     key.acquire("holder");
@@ -445,24 +283,6 @@ suite("record: asking again with the same id", () => {
     const key = createKey();
     const first = key.tryAcquire("a");
     expect(key.tryAcquire("a")).toEqual(first);
-  });
-
-  test("record: another call with the id takes a held claim over with a new fence", () => {
-    const key = createKey();
-    key.acquire("a", { token: "first", owner: "x", info: "old", application: "one", ttlMs: 100 });
-    key.at.nowMs += 10;
-    const answer = key.acquire("a", {
-      token: "second",
-      owner: "y",
-      info: "new",
-      application: "two",
-      ttlMs: 200,
-    });
-    expect(answer).toEqual({ state: "held", fence: 2n, acquiredAtMs: 1_010, expiresInMs: 200 });
-    expect(key.describe().held).toMatchObject([
-      { owner: "y", info: "new", application: "two", ttlMs: 200, fence: 2n },
-    ]);
-    expect(key.granted()).toEqual([]);
   });
 
   test("record: after a takeover the earlier caller can neither renew nor release", () => {
@@ -515,19 +335,6 @@ suite("record: asking again with the same id", () => {
     expect(key.acquire("a", { token: "third" })).toMatchObject({ state: "held", fence: 3n });
   });
 
-  test("record: a waiting claim is taken over in its place, without a fence", () => {
-    const key = createKey();
-    key.acquire("holder");
-    key.acquire("a", { token: "first" });
-    key.acquire("b");
-    expect(key.acquire("a", { token: "second" }).state).toBe("waiting");
-    expect(key.record.fence).toBe(1n);
-    expect(key.queue()).toEqual(["a", "b"]);
-    expect(key.renew("a", { token: "first" })).toMatchObject({ state: "gone", takenOverBy: "" });
-    key.release("holder");
-    expect(key.renew("a", { token: "second" })).toMatchObject({ state: "held", fence: 2n });
-  });
-
   test("record: asking again with a shorter ttl shortens the claim only from its next renewal on", () => {
     const key = createKey();
     key.acquire("a", { ttlMs: 100 });
@@ -552,14 +359,6 @@ suite("record: asking again with the same id", () => {
     expect(key.release("a")).toBe(true);
   });
 
-  test("record: a waiter that tries instead leaves the queue", () => {
-    const key = createKey();
-    key.acquire("a");
-    key.acquire("b");
-    expect(key.tryAcquire("b")).toEqual({ state: "refused", reason: "contended" });
-    expect(key.queue()).toEqual([]);
-  });
-
   test("record: a head that leaves by a try lets in who it kept out", () => {
     const key = createKey();
     key.acquire("r1", shared);
@@ -581,31 +380,6 @@ suite("record: asking again with the same id", () => {
 });
 
 suite("record: release", () => {
-  test("record: a release hands the key to the head", () => {
-    const key = createKey();
-    key.acquire("a");
-    key.acquire("b");
-    expect(key.release("a")).toBe(true);
-    expect(key.granted()).toEqual(["b"]);
-    expect(key.holders()).toEqual(["b"]);
-  });
-
-  test("record: a late release does not free the next holder", () => {
-    const key = createKey();
-    key.acquire("a", { ttlMs: 100 });
-    key.acquire("b", { ttlMs: 500 });
-    key.at.nowMs += 100;
-    expect(key.release("a")).toBe(false);
-    expect(key.holders()).toEqual(["b"]);
-  });
-
-  test("record: a second release says that nothing was there", () => {
-    const key = createKey();
-    key.acquire("a");
-    expect(key.release("a")).toBe(true);
-    expect(key.release("a")).toBe(false);
-  });
-
   test("record: a waiter leaves, and a head that leaves lets in who it kept out", () => {
     const key = createKey();
     key.acquire("r1", shared);
@@ -613,14 +387,6 @@ suite("record: release", () => {
     key.acquire("r2", shared);
     expect(key.release("w")).toBe(true);
     expect(key.granted()).toEqual(["r2"]);
-  });
-
-  test("record: an administrator releases without knowing the token", () => {
-    const key = createKey();
-    key.acquire("a", { token: "secret" });
-    expect(key.forceRelease("nobody")).toBe(false);
-    expect(key.forceRelease("a")).toBe(true);
-    expect(isIdle(key.record)).toBe(true);
   });
 
   test("record: a record is idle only without holders and waiters", () => {
@@ -653,80 +419,9 @@ suite("record: fences", () => {
     key.at.stamp = 3n;
     expect(fenceOf(key.acquire("c", shared))).toBe(72n);
   });
-
-  test("record: a fence survives its claim", () => {
-    const key = createKey();
-    key.acquire("a");
-    key.release("a");
-    expect(key.describe().fence).toBe(1n);
-    expect(fenceOf(key.acquire("a"))).toBe(2n);
-  });
-
-  test("record: claims granted together get fences in the order of the queue", () => {
-    const key = createKey();
-    key.acquire("w");
-    key.acquire("r1", shared);
-    key.acquire("r2", { ...shared, priority: 1 });
-    key.release("w");
-    expect(key.describe().held.map(({ id, fence }) => [id, fence])).toEqual([
-      ["r2", 2n],
-      ["r1", 3n],
-    ]);
-  });
 });
 
 suite("record: describe", () => {
-  test("record: a claim is shown with all but its token", () => {
-    const key = createKey();
-    const label = { owner: "o", info: "i", application: "app" };
-    key.acquire("a", { ...permits(2, 3), ...label, token: "secret", ttlMs: 100, priority: 7 });
-    key.acquire("b", { ...permits(3, 3), ttlMs: 200 });
-    key.at.nowMs += 30;
-    expect(key.describe()).toEqual({
-      key: "k",
-      fence: 1n,
-      held: [
-        {
-          id: "a",
-          state: "held",
-          weight: 2,
-          limit: 3,
-          priority: 7,
-          ttlMs: 100,
-          owner: "o",
-          info: "i",
-          application: "app",
-          expiresInMs: 70,
-          fence: 1n,
-          acquiredAtMs: 1_000,
-        },
-      ],
-      heldCount: 1,
-      heldWeight: 2,
-      waiting: [
-        {
-          id: "b",
-          state: "waiting",
-          weight: 3,
-          limit: 3,
-          priority: 0,
-          ttlMs: 200,
-          owner: "",
-          info: "",
-          application: "",
-          expiresInMs: 170,
-        },
-      ],
-      waitingCount: 1,
-    });
-  });
-
-  test("record: an unknown key is described as empty", () => {
-    const status = describe(emptyRecord(), "k", 5, 10);
-    const counts = { heldCount: 0, heldWeight: 0, waitingCount: 0 };
-    expect(status).toEqual({ key: "k", fence: 0n, held: [], waiting: [], ...counts });
-  });
-
   test("record: holders are shown in order of grant and waiters in order of turn", () => {
     const key = createKey();
     // Lives that grow shorter put the claims in another order inside than they were granted in.
@@ -746,17 +441,6 @@ suite("record: describe", () => {
     key.acquire("b", shared);
     key.acquire("a", { ...shared, token: "other" });
     expect(key.holders()).toEqual(["b", "a"]);
-  });
-
-  test("record: long lists are cut from their beginning, and the counts are whole", () => {
-    const key = createKey();
-    for (const id of ["a", "b", "c"]) key.acquire(id, shared);
-    for (const id of ["w", "x", "y"]) key.acquire(id);
-    const status = key.describe(2);
-    expect(status.held.map((claim) => claim.id)).toEqual(["a", "b"]);
-    expect(status.waiting.map((claim) => claim.id)).toEqual(["w", "x"]);
-    expect(status).toMatchObject({ heldCount: 3, heldWeight: 3, waitingCount: 3 });
-    expect(key.describe(0)).toMatchObject({ held: [], waiting: [], heldCount: 3, waitingCount: 3 });
   });
 
   test("record: what has expired is not shown, and stays until an operation drops it", () => {

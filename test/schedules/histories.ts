@@ -13,7 +13,7 @@ const TICKS = 25;
 const FIRST_TICK_S = 5;
 
 export interface ScheduleHistory {
-  /** What should not have happened. */
+  /** Violations. */
   readonly faults: readonly string[];
   readonly runs: number;
   readonly crashes: number;

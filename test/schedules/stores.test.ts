@@ -1,58 +1,28 @@
-/** Schedules and elections stand on the store contract alone: the same few things happen on every kind of store. */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+/** Schedules, elections and once over stores that are peculiar: compare-and-swap, and a majority with a server down. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks, type Locks, memoryStore, type Store, systemClock } from "holdfast";
 import { casStore } from "holdfast/cas";
-import { fileStore } from "holdfast/file";
-import { redisStore } from "holdfast/redis";
 import { quorumStore } from "holdfast/redlock";
-import { remoteStore } from "holdfast/remote";
 import { faultyStore } from "holdfast/testing";
-import { Redis } from "ioredis";
 import { describe, expect, type TestContext, test } from "vitest";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { until } from "../engines/engine.ts";
-import { startRedis } from "../engines/redis.ts";
-import { startLockServer } from "../server/lock-server.ts";
 
 type Open = () => Store;
-type OnEnd = (end: () => unknown) => void;
-
-type Prepare = (onEnd: OnEnd) => Promise<Open> | Open;
+type Prepare = () => Open;
 
 const kinds: Readonly<Record<string, Prepare>> = {
   "compare-and-swap": () => {
     const database = new MapDatabase();
     return () => casStore(mapDriver(database));
   },
-  file: (onEnd) => {
-    const folder = mkdtempSync(join(tmpdir(), "holdfast-schedule-stores-"));
-    onEnd(() => rmSync(folder, { recursive: true, force: true }));
-    return () => fileStore(folder);
-  },
-  redis: async (onEnd) => {
-    const server = await startRedis();
-    onEnd(() => server.stop());
-    return () => {
-      const client = new Redis(server.port, "127.0.0.1");
-      onEnd(() => client.disconnect());
-      return redisStore(client);
-    };
-  },
   "a majority of three, one of them down": () => {
     const members = [memoryStore(), memoryStore(), faultyStore(memoryStore(), () => ({ lose: "request" }))];
     return () => sharing(quorumStore(members));
   },
-  "a lock server": async (onEnd) => {
-    const server = await startLockServer({ store: memoryStore() });
-    onEnd(() => server.stop({ graceMs: 0 }));
-    return () => remoteStore(server.url);
-  },
 };
 
-/** A store whose members others go on using when it is closed. */
+/** A store that leaves its members open, because other clients use them. */
 function sharing(store: Store): Store {
   store.close = async () => {};
   return store;
@@ -67,7 +37,7 @@ async function threeClients(
   onTestFinished(async () => {
     for (const end of ends.reverse()) await end();
   });
-  const open = await prepare((end) => ends.push(end));
+  const open = prepare();
   return [0, 1_000, -1_000].map((skewMs) => {
     const clock = { ...systemClock, wallMs: () => Date.now() + skewMs };
     const locks = createLocks(open(), { clock });
@@ -112,13 +82,13 @@ test.concurrent("over a majority, where each client sees another two of three", 
 });
 
 describe.concurrent.each(Object.entries(kinds))("over %s", (_, prepare) => {
-  test("each tick runs once, and everybody can read that", { timeout: 60_000 }, async ({
+  test("each tick runs once, and every replica reads that", { timeout: 60_000 }, async ({
     onTestFinished,
   }) => {
     await eachTickRunsOnce(await threeClients(prepare, onTestFinished));
   });
 
-  test("one leads, everybody sees who, and the next one leads when it resigns", {
+  test("one candidate leads, all see it, and the next one leads when it resigns", {
     timeout: 60_000,
   }, async ({ onTestFinished }) => {
     const clients = await threeClients(prepare, onTestFinished);
@@ -137,7 +107,7 @@ describe.concurrent.each(Object.entries(kinds))("over %s", (_, prepare) => {
       ),
     );
     for (let left = clients.length; left > 0; left--) {
-      await until("somebody leads", async () => leading.size === 1);
+      await until("a candidate leads", async () => leading.size === 1);
       const [leader = ""] = leading;
       for (const election of elections) expect((await election.leader())?.info).toBe(leader);
       await elections[Number(leader)]?.resign();
@@ -147,7 +117,7 @@ describe.concurrent.each(Object.entries(kinds))("over %s", (_, prepare) => {
     expect(await elections[0]?.leader()).toBeNull();
   });
 
-  test("something is done once in a window", { timeout: 60_000 }, async ({ onTestFinished }) => {
+  test("a body runs once in a window", { timeout: 60_000 }, async ({ onTestFinished }) => {
     const clients = await threeClients(prepare, onTestFinished);
     const results = await Promise.all(
       clients.map((locks) => locks.once("mail", { windowMs: 60_000 }).tryRun(() => "sent")),

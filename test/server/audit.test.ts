@@ -2,26 +2,17 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
-import { memoryStore, type Store, StoreUnavailableError } from "holdfast";
-import { remoteStore } from "holdfast/remote";
-import { hashToken, type LockServer, type ServerOptions, type Verb } from "holdfast/server";
+import { memoryStore, StoreUnavailableError } from "holdfast";
+import { hashToken, type ServerOptions, type Verb } from "holdfast/server";
 import { type Level, pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
-import { locks as wire } from "../../src/protocol/index.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { Audit, auditLinesPerSecond } from "../../src/server/audit.ts";
 import { UnknownCaller } from "../../src/server/call-errors.ts";
 import { newClient } from "../../src/server/ledger.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
-import { startLockServer } from "./lock-server.ts";
 import { jsonCall, say } from "./raw-http.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
+import { locksOf, serve, sessionOf } from "./scene.ts";
 
 type Line = Readonly<Record<string, unknown>>;
 
@@ -44,28 +35,8 @@ const tokens = [entry("alice", "acquire", "read"), entry("root", "acquire", "adm
 
 async function audited(options: Partial<ServerOptions> = {}) {
   const { lines, logger } = auditLogger();
-  const server = await startLockServer({ tokens, logger, ...options });
-  toEnd.push(() => server.stop({ graceMs: 0 }));
+  const server = await serve({ tokens, logger, ...options });
   return { server, lines };
-}
-
-function sessionOf(server: LockServer, token: string): Store {
-  const store = remoteStore(server.url, { token });
-  toEnd.push(() => store.close());
-  return store;
-}
-
-function locksOf(server: LockServer, token: string) {
-  const transport = createGrpcTransport({
-    baseUrl: server.url,
-    interceptors: [
-      (next) => (request) => {
-        request.header.set("authorization", `Bearer ${token}`);
-        return next(request);
-      },
-    ],
-  });
-  return createClient(wire.Locks, transport);
 }
 
 const WARN = 40;
@@ -143,7 +114,7 @@ describe("a refusal for want of rights has a line", () => {
 
   test("with a token that was taken back, which is named", async () => {
     const folder = mkdtempSync(join(tmpdir(), "holdfast-audit-"));
-    toEnd.push(() => rmSync(folder, { recursive: true }));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
     const file = join(folder, "tokens.json");
     writeFileSync(file, JSON.stringify({ tokens }));
     const { server, lines } = await audited({ tokens: file });
@@ -169,11 +140,11 @@ describe("claims", () => {
     const [alice, root] = [sessionOf(server, "alice"), sessionOf(server, "root")];
     const acquired = await alice.acquire(claim("1"));
     alice.onGrant("waiter", () => {});
-    // One that waits is granted once, whether the push or the heartbeat tells it first.
+    // A waiting claim is logged once, whether the push or the heartbeat comes first.
     await alice.acquire({ ...claim("2"), owner: "waiter" });
     await alice.release([claim("1")]);
     const [granted] = await alice.renew([claim("2")]);
-    // One that gives up waiting was never granted.
+    // A claim that gives up waiting has no line.
     await root.acquire(claim("3"));
     await root.release([claim("3")]);
     // One whose end the server had no part in.

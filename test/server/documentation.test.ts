@@ -45,7 +45,7 @@ describe.skipIf(!hasCurl).each(["docs/server.md", "docs/protocol.md"])("%s", (pa
   });
 });
 
-/** What is different each time need only be of the same kind. */
+/** Fields whose values differ each time need only have the same type. */
 const volatile = new Set(["fence", "expiresInMs", "acquiredAtMs", "owner", "value"]);
 
 function likeness(answer: unknown): unknown {

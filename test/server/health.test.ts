@@ -1,4 +1,4 @@
-/** What `/readyz` says of a server whose store serves, and of one whose store does not. */
+/** `/readyz` of a server whose store serves, and of a server whose store does not. */
 import { memoryStore, type Store } from "holdfast";
 import { redisStore } from "holdfast/redis";
 import { remoteStore } from "holdfast/remote";

@@ -1,4 +1,4 @@
-/** `npm run hostile -- [--count 200000] [--seed 1]`: attacks a server so many times, and tells what came of it and what is left of it. */
+/** `npm run hostile -- [--count 200000] [--seed 1]`: attacks a server, and prints its answers and what it keeps. */
 import { parseArgs } from "node:util";
 import { compilePrograms } from "../programs.ts";
 import { attack, isSame } from "./hostile.ts";

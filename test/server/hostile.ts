@@ -1,7 +1,7 @@
 /**
- * Clients that mean no good, or are broken: malformed, truncated, oversized and random messages on every way into the server,
- * connections that say nothing, and readers that do not read. The server is another process, so that a crash is one, and
- * its memory is its own. Meanwhile an honest client goes on taking locks.
+ * Hostile and broken clients: malformed, truncated, oversized and random messages on every way into the server, silent
+ * connections, and readers that do not read. The server is a process of its own, so that its crash and its memory are
+ * its own. Meanwhile an honest client takes locks.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -14,27 +14,26 @@ import { RequestWriter } from "../../src/protocol/index.ts";
 import { forkProgram } from "../programs.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { Random } from "../simulation/random.ts";
-import { rawKinds } from "./hostile-http.ts";
 import { http1, say } from "./raw-http.ts";
 import type { ServerState } from "./server-process.ts";
 
 export interface HostileReport {
   readonly attacks: Record<string, number>;
-  /** What the server answered, by status, where it answered. */
+  /** The answers of the server, counted by status. */
   readonly answers: Record<string, number>;
   readonly casesPerSecond: number;
-  /** What the server kept before, and when all was over. */
+  /** The resources of the server before and after. */
   readonly before: KeptState;
   readonly after: KeptState;
   /** The most megabytes that it kept meanwhile. */
   readonly mostMb: number;
   /** Errors that no part of the server expects, and failures of its store. */
   readonly serverErrors: number;
-  /** What the honest client got done, and how often it was failed. */
+  /** The cycles of the honest client, and its failures. */
   readonly honest: { readonly cycles: number; readonly failures: number };
 }
 
-/** What must be the same before and after, and the memory that is in use after a collection. */
+/** The resources that must be the same before and after, and the memory in use after a collection. */
 export interface KeptState extends Omit<ServerState, "rss" | "heapUsed" | "external"> {
   readonly rssMb: number;
   readonly heapMb: number;
@@ -115,7 +114,7 @@ export async function attack(
   }
 }
 
-/** What is left when all leases are over: as before, or whatever it is when the time for that is up. */
+/** Waits until the resources are as before, for at most `SETTLE_MS`. */
 async function settled(server: ServerProcess, before: KeptState): Promise<KeptState> {
   const untilMs = performance.now() + SETTLE_MS;
   for (;;) {
@@ -192,7 +191,6 @@ const kinds: readonly Kind[] = [
     run: (to) => tcp(to, Buffer.concat([PREFACE, randomBytes(to.random, 100)])),
   },
   { name: "TCP: part of the preface", run: (to) => tcp(to, PREFACE.subarray(0, to.random.integer(1, 20))) },
-  ...rawKinds,
 ];
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -213,7 +211,7 @@ function grpc(to: Target, body: Buffer): Promise<string> {
   ]);
 }
 
-/** What came of a request: a gRPC status, an HTTP status, or a reset. Given up after a while. */
+/** The outcome of a request: a gRPC status, an HTTP status, a reset, or "taken" after a timeout. */
 function request(
   connection: ClientHttp2Session,
   path: string,
@@ -244,7 +242,7 @@ function request(
     });
     stream.on("close", () => resolve(answer));
     stream.resume();
-    // What is accepted may be a wait of an hour.
+    // A request that is accepted may wait for long.
     stream.setTimeout(2_000, () => {
       answer = "taken";
       stream.close(8);
@@ -264,7 +262,7 @@ async function tcp({ server }: Target, bytes: Buffer): Promise<string> {
   return "tcp closed";
 }
 
-// What is sent.
+// Messages.
 
 function framed(message: Buffer): Buffer {
   const head = Buffer.alloc(5);
@@ -340,7 +338,7 @@ function mutated(random: Random, bytes: Buffer): Buffer {
   return copy;
 }
 
-// Those who do nothing.
+// Silent clients.
 
 /** Connections that say nothing, or half a sentence. */
 function halfOpenConnections(port: number, count: number): Socket[] {

@@ -1,4 +1,4 @@
-/** What a peer can make the server keep, against a server that has little memory. */
+/** Attacks on the memory of a server that has little. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { type ClientHttp2Stream, connect } from "node:http2";
@@ -83,7 +83,7 @@ async function expectItGoesOn(): Promise<void> {
   const store = remoteStore(url);
   toEnd.push(() => store.close());
   const claim = claimRequest("honest", { key: "honest", ttlMs: 60_000 });
-  // What the attack has sent may have to be read first.
+  // The server may have to read the rest of the attack first.
   const attempt = () => store.acquire(claim).then(({ state }) => state, String);
   await expect.poll(attempt, { timeout: 20_000 }).toBe("held");
   expect(child.exitCode).toBeNull();

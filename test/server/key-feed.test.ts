@@ -93,7 +93,7 @@ class Watcher {
     this.#over.abort();
   }
 
-  /** What was told since this was asked before. */
+  /** The events since the previous call. */
   news(): string[] {
     return this.told.splice(0);
   }

@@ -73,7 +73,7 @@ describe("claims", () => {
     await store.acquire(holder);
     expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
     expect(await store.acquire(third)).toEqual({ state: "refused", reason: "queue-full" });
-    // One that waits may ask again.
+    // A waiting claim may ask again.
     expect(await store.acquire(waiter)).toMatchObject({ state: "waiting" });
     await store.release([waiter]);
     expect(await store.acquire(third)).toMatchObject({ state: "waiting" });
@@ -265,7 +265,7 @@ describe("clients that are slow or silent", () => {
     socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
     socket.resume();
     await new Promise((resolve) => socket.once("close", resolve));
-    // One that answers them stays.
+    // A connection that answers pings stays.
     await store.look({ key: "k", maxClaims: 0 });
   });
 

@@ -9,7 +9,7 @@ import { until } from "../engines/engine.ts";
 import { compiled, forkProgram } from "../programs.ts";
 
 const program = new URL("./log-process.ts", import.meta.url);
-/** What a reader that does not read is given before anything is kept: room in a socket. */
+/** The room in a socket, which fills before the log keeps lines for a slow reader. */
 const SOCKET_BYTES = 1_000_000;
 const KEPT_BYTES = 1_048_576;
 
@@ -121,7 +121,7 @@ describe("the log of a server", () => {
     onTestFinished(() => {
       if (!hasEnded(pid)) process.kill(pid, "SIGKILL");
     });
-    // What reads the terminal for us.
+    // `script` reads the terminal.
     if (output === "terminal") reader.kill("SIGSTOP");
     process.kill(pid, "SIGUSR2");
     await until("the log is closed", async () => existsSync(`${file}.closed`));
@@ -129,7 +129,7 @@ describe("the log of a server", () => {
   });
 });
 
-/** Whoever would take note of its end may be stopped. */
+/** Reads the state from /proc, because the parent of the process may be stopped. */
 function hasEnded(pid: number): boolean {
   try {
     return /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));

@@ -1,4 +1,4 @@
-/** What the log says, and what it never says. */
+/** The lines of the log, and the secrets that it never contains. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect as connectHttp2 } from "node:http2";
 import { tmpdir } from "node:os";
@@ -7,23 +7,17 @@ import { createLocks, memoryStore, StoreUnavailableError } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type ServerOptions } from "holdfast/server";
 import { pino } from "pino";
-import { afterEach, expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { Seldom } from "../../src/server/seldom.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
-import { startLockServer } from "./lock-server.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
+import { serve } from "./scene.ts";
 
 /** A server that logs everything that it has to say, and the lines. */
 async function logged(options: Partial<ServerOptions>): Promise<{ server: LockServer; lines: string[] }> {
   const lines: string[] = [];
   const logger = pino({ level: "trace" }, { write: (line: string) => void lines.push(line) });
-  const server = await startLockServer({ logger, ...options });
-  toEnd.push(() => server.stop({ graceMs: 0 }));
+  const server = await serve({ logger, ...options });
   return { server, lines };
 }
 
@@ -41,7 +35,7 @@ function callerOf(server: LockServer, token: string) {
 
 test("no token or info is logged, and keys and ids only in the audit log, whatever is asked for and however it fails", async () => {
   const folder = mkdtempSync(join(tmpdir(), "holdfast-logging-"));
-  toEnd.push(() => rmSync(folder, { recursive: true }));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
   const file = join(folder, "tokens.json");
   const grants = [{ prefix: "secret-", verbs: ["acquire", "read", "admin"] }];
   const entry = { name: "caller", sha256: hashToken("caller-secret"), grants };
@@ -65,13 +59,13 @@ test("no token or info is logged, and keys and ids only in the audit log, whatev
   expect(await callerOf(server, "wrong-secret")("Status", { key: "secret-key" })).toBe(401);
 
   const store = remoteStore(server.url, { token: "caller-secret" });
-  toEnd.push(() => store.close());
+  onTestFinished(() => store.close());
   const locks = createLocks(store, { closeStore: false });
-  toEnd.push(() => locks.close());
+  onTestFinished(() => locks.close());
   await locks.mutex("secret-session").run(() => {}, { id: "secret-id", info: "secret-info" });
   await store.acquire(claimRequest("secret-id", { key: "other-secret" })).catch(() => {});
   const wrong = remoteStore(server.url, { token: "wrong-secret" });
-  toEnd.push(() => wrong.close());
+  onTestFinished(() => wrong.close());
   await expect(wrong.look({ key: "secret-key", maxClaims: 1 })).rejects.toMatchObject({
     code: "UNAUTHORIZED",
   });
@@ -98,7 +92,7 @@ test("a store that fails is told once in a while, with what its driver said and 
   });
   const { server, lines } = await logged({ store: failing });
   const store = remoteStore(server.url);
-  toEnd.push(() => store.close());
+  onTestFinished(() => store.close());
   for (let time = 0; time < 5; time++) {
     await expect(store.acquire(claimRequest("secret-id"))).rejects.toMatchObject({ code: "STORE_FAILURE" });
     const release = store.release([{ key: "k", id: "i", token: "t" }]);

@@ -1,19 +1,11 @@
 /** Claims belong to the principal that made them: over both services, and over several servers on one store. */
-import { createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
 import { createLocks, type HoldfastWarning, memoryStore, type Store } from "holdfast";
-import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type Verb } from "holdfast/server";
 import { ManualClock } from "holdfast/testing";
-import { afterEach, describe, expect, test } from "vitest";
-import { locks as wire } from "../../src/protocol/index.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
+import { locksOf, serve, sessionOf } from "./scene.ts";
 
 const all: readonly Verb[] = ["acquire", "read", "admin"];
 const entry = (name: string, verbs: readonly Verb[], token = name) => ({
@@ -33,33 +25,8 @@ const tokens = [
 /** Two servers over one store. */
 async function world(): Promise<{ store: Store; servers: readonly [LockServer, LockServer] }> {
   const store = memoryStore();
-  const servers = [
-    await startLockServer({ store, tokens }),
-    await startLockServer({ store, tokens }),
-  ] as const;
-  toEnd.push(...servers.map((server) => () => server.stop({ graceMs: 0 })));
+  const servers = [await serve({ store, tokens }), await serve({ store, tokens })] as const;
   return { store, servers };
-}
-
-function sessionOf(server: LockServer, token: string): Store {
-  const store = remoteStore(server.url, { token });
-  toEnd.push(() => store.close());
-  return store;
-}
-
-function locksOf(server: LockServer, token: string) {
-  return createClient(
-    wire.Locks,
-    createGrpcTransport({
-      baseUrl: server.url,
-      interceptors: [
-        (next) => (request) => {
-          request.header.set("authorization", `Bearer ${token}`);
-          return next(request);
-        },
-      ],
-    }),
-  );
 }
 
 const long = { ttlMs: 60_000 };
@@ -215,7 +182,7 @@ test("replicas of a schedule with tokens of their own run each tick once, and se
       clock,
       onWarning: (told) => warnings.push(told),
     });
-    toEnd.push(() => locks.close());
+    onTestFinished(() => locks.close());
     return locks.schedule("job", "* * * * *", () => void ran.push(name));
   });
   await expect

@@ -1,15 +1,15 @@
-/** Who may do what: every verb of both services, with every kind of permission. */
-import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+/** Every verb of both services, with every kind of permission. */
+import { Code, ConnectError } from "@connectrpc/connect";
 import { HoldfastError, memoryStore, type Store } from "holdfast";
 import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type Verb } from "holdfast/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { claims, locks as wire } from "../../src/protocol/index.ts";
+import { claims } from "../../src/protocol/index.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { startLockServer } from "./lock-server.ts";
+import { locksOf } from "./scene.ts";
 
-/** What each token permits below "own/". All of them permit everything below "shared/", and nothing elsewhere. */
+/** The verbs that each token permits below "own/". All tokens permit everything below "shared/", and nothing elsewhere. */
 const tokens: Readonly<Record<string, readonly Verb[]>> = {
   nothing: [],
   acquire: ["acquire"],
@@ -38,7 +38,7 @@ beforeAll(async () => {
 afterAll(() => server.stop({ graceMs: 0 }));
 
 interface Caller {
-  readonly locks: ReturnType<typeof locksWith>;
+  readonly locks: ReturnType<typeof locksOf>;
   readonly session: Store;
 }
 
@@ -91,7 +91,7 @@ const asks: readonly (readonly [
 
 describe.each(Object.keys(tokens))("the token %s", (name) => {
   const caller = (token: string): Caller => ({
-    locks: locksWith(token),
+    locks: locksOf(server, token),
     session: remoteStore(server.url, { token }),
   });
 
@@ -120,7 +120,9 @@ describe.each([
   test.each(asks)("%s", async (_what, _verb, ask) => {
     const session = remoteStore(server.url, token === undefined ? {} : { token });
     try {
-      expect(await outcomeOf(ask({ locks: locksWith(token), session }, "shared/key"))).toBe("UNAUTHORIZED");
+      expect(await outcomeOf(ask({ locks: locksOf(server, token), session }, "shared/key"))).toBe(
+        "UNAUTHORIZED",
+      );
     } finally {
       await session.close();
     }
@@ -128,9 +130,9 @@ describe.each([
 });
 
 test("a caller without a known token is told so in gRPC's own words", async () => {
-  const error = await locksWith(undefined).status({ key: "k" }).catch(ConnectError.from);
+  const error = await locksOf(server, undefined).status({ key: "k" }).catch(ConnectError.from);
   expect((error as ConnectError).code).toBe(Code.Unauthenticated);
-  const forbidden = await locksWith("token-read")
+  const forbidden = await locksOf(server, "token-read")
     .forceRelease({ key: "own/k", id: "i" })
     .catch(ConnectError.from);
   expect((forbidden as ConnectError).code).toBe(Code.PermissionDenied);
@@ -161,21 +163,6 @@ test("grants are pushed only to the client that asked, also when another names i
   await expect.poll(() => told).toEqual(["mine"]);
   await Promise.all([mine.close(), theirs.close()]);
 });
-
-function locksWith(token: string | undefined) {
-  return createClient(
-    wire.Locks,
-    createGrpcTransport({
-      baseUrl: server.url,
-      interceptors: [
-        (next) => (request) => {
-          if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
-          return next(request);
-        },
-      ],
-    }),
-  );
-}
 
 async function first<T>(stream: AsyncIterable<T>): Promise<T | undefined> {
   for await (const event of stream) return event;

@@ -5,10 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { memoryStore } from "holdfast";
 import { fileStore } from "holdfast/file";
-import type { LockServer, ServerOptions } from "holdfast/server";
-import { afterEach, describe, expect, test, vi } from "vitest";
+import type { LockServer } from "holdfast/server";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { storeOver } from "../stores/store-over.ts";
-import { startLockServer } from "./lock-server.ts";
 import {
   dataFrame,
   dial,
@@ -22,17 +21,7 @@ import {
   say2,
   settingsFrame,
 } from "./raw-http.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
-
-async function serve(options: Partial<ServerOptions> = {}): Promise<LockServer> {
-  const server = await startLockServer(options);
-  toEnd.push(() => server.stop({ graceMs: 0 }));
-  return server;
-}
+import { serve } from "./scene.ts";
 
 const methods = [
   "Acquire",
@@ -77,7 +66,7 @@ describe("a request without a usable Host", () => {
 
   test.each(hosts)(":authority %j over HTTP/2 has 400 as its answer", async (authority) => {
     const server = await serve();
-    // What HTTP/2 itself forbids ends the stream, without a status.
+    // An authority that HTTP/2 itself forbids ends the stream without a status.
     const json = { ":authority": authority, "content-type": "application/json" };
     const answer = await say2(server.url, { ":path": "/holdfast.v1.Locks/Status", ...json });
     expect([400, 0]).toContain(answer.status);
@@ -172,9 +161,9 @@ describe("what a store says about the machine that it runs on", () => {
 
   test("a long cursor is refused as such, over the file store", async () => {
     const folder = mkdtempSync(join(tmpdir(), "holdfast-"));
-    toEnd.push(() => rmSync(folder, { recursive: true }));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
     const store = fileStore(folder);
-    toEnd.push(() => store.close());
+    onTestFinished(() => store.close());
     const server = await serve({ store });
     await expectWell(server);
     for (const length of [513, 10_000]) {

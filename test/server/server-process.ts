@@ -4,16 +4,16 @@ import { pino } from "pino";
 import { memoryStore } from "../../src/index.ts";
 import { type ServerLimits, startServer } from "../../src/server/index.ts";
 
-/** What a server's process keeps. */
+/** The resources of a server's process. */
 export interface ServerState {
   readonly rss: number;
   readonly heapUsed: number;
   readonly external: number;
-  /** What is open, as Node calls it. */
+  /** Open handles, by the names of Node. */
   readonly handles: Readonly<Record<string, number>>;
   /** Timers that are set, those of Node itself left out. */
   readonly timers: number;
-  /** Keys in the store that somebody holds or waits for. */
+  /** Keys in the store with holders or waiters. */
   readonly keys: number;
 }
 

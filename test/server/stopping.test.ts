@@ -1,26 +1,15 @@
-/** What becomes of calls and leases when a server stops. */
-import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+/** Calls and leases when a server stops. */
+import { Code, ConnectError } from "@connectrpc/connect";
 import { memoryStore } from "holdfast";
-import type { LockServer } from "holdfast/server";
-import { afterEach, expect, test } from "vitest";
-import { claims, locks as wire } from "../../src/protocol/index.ts";
-import { startLockServer } from "./lock-server.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
+import { expect, test } from "vitest";
+import { claims, type locks as wire } from "../../src/protocol/index.ts";
+import { locksOf, serve } from "./scene.ts";
 
 async function twoServers() {
   const store = memoryStore();
-  const servers = [await startLockServer({ store }), await startLockServer({ store })] as const;
-  toEnd.push(...servers.map((server) => () => server.stop({ graceMs: 0 })));
-  return { store, servers, clients: servers.map(clientOf) as [Client, Client] };
+  const servers = [await serve({ store }), await serve({ store })] as const;
+  return { store, servers, clients: [locksOf(servers[0]), locksOf(servers[1])] as const };
 }
-
-type Client = ReturnType<typeof clientOf>;
-const clientOf = ({ url }: LockServer) => createClient(wire.Locks, createGrpcTransport({ baseUrl: url }));
 
 test("a held stream is told to move, and finds its lease on the other server", async () => {
   const { servers, clients } = await twoServers();

@@ -4,22 +4,11 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { memoryStore, type Store } from "holdfast";
 import type { LockServer } from "holdfast/server";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
-import { startLockServer } from "./lock-server.ts";
 import { dial, http1, jsonCall, jsonStreamCall, say } from "./raw-http.ts";
-
-const toEnd: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of toEnd.splice(0).reverse()) await end();
-});
-
-async function serve(store: Store = memoryStore()): Promise<LockServer> {
-  const server = await startLockServer({ store });
-  toEnd.push(() => server.stop({ graceMs: 0 }));
-  return server;
-}
+import { serve } from "./scene.ts";
 
 async function streamsOf({ port }: LockServer): Promise<string | undefined> {
   const page = await say(port, http1("GET", "/metrics", { host: "localhost" }));
@@ -39,7 +28,7 @@ function serverSockets(): Set<Socket> {
   const sockets = new Set<Socket>();
   const note = (message: unknown) => sockets.add((message as { socket: Socket }).socket);
   subscribe("http.server.request.start", note);
-  toEnd.push(() => unsubscribe("http.server.request.start", note));
+  onTestFinished(() => void unsubscribe("http.server.request.start", note));
   return sockets;
 }
 
@@ -73,7 +62,7 @@ describe("over HTTP/1.1", () => {
           return answer;
         },
       });
-      const server = await serve(store);
+      const server = await serve({ store });
       for (; microtasks < 100; microtasks++) {
         const socket = await dial(server.port);
         socket.write(jsonStreamCall(method, request));
@@ -87,7 +76,7 @@ describe("over HTTP/1.1", () => {
 
   test("a lease that is left to its ttl is not renewed any more once its caller is gone", async () => {
     const store = memoryStore();
-    const server = await serve(store);
+    const server = await serve({ store });
     const socket = await dial(server.port);
     socket.write(jsonStreamCall("Acquire", terms));
     await once(socket, "data");
@@ -98,7 +87,7 @@ describe("over HTTP/1.1", () => {
 
   test("streams that wait for their turn to be answered end with their connection", async () => {
     const store = memoryStore();
-    const server = await serve(store);
+    const server = await serve({ store });
     const socket = await dial(server.port);
     const calls = Array.from({ length: 10 }, (_, n) =>
       jsonStreamCall("Acquire", { ...terms, key: `k-${n}`, releaseOnDisconnect: true }),
@@ -112,7 +101,7 @@ describe("over HTTP/1.1", () => {
 
   test("streams broken at any moment leave no stream and no claim", async () => {
     const store = memoryStore();
-    const server = await serve(store);
+    const server = await serve({ store });
     for (let round = 0; round < 200; round++) {
       const socket = await dial(server.port);
       const key = `k-${round % 5}`;
@@ -155,7 +144,7 @@ describe("a caller that gives up while it waits", () => {
 
   test.each(requests)("of %s leaves the queue, if the server made the ids", async (method, request) => {
     const store = memoryStore();
-    const server = await serve(store);
+    const server = await serve({ store });
     const holder = claimRequest("holder", { key: "k", ...long });
     await store.acquire(holder);
     for (let attempt = 0; attempt < 3; attempt++) {
@@ -189,7 +178,7 @@ describe("a caller that gives up while it waits", () => {
       },
     });
     const sockets = serverSockets();
-    const server = await serve(store);
+    const server = await serve({ store });
     const socket = await dial(server.port);
     socket.write(call(method, request));
     await expect.poll(() => at).toBe("asked");
@@ -204,7 +193,7 @@ describe("a caller that gives up while it waits", () => {
 
   test.each(requests)("of %s finds its place again, if it chose the ids", async (method, request) => {
     const store = memoryStore();
-    const server = await serve(store);
+    const server = await serve({ store });
     const [holder, other] = [claimRequest("holder", long), claimRequest("other", long)];
     await store.acquire(holder);
     const socket = await dial(server.port);
@@ -216,7 +205,7 @@ describe("a caller that gives up while it waits", () => {
     expect(await countsOf(store, "k")).toEqual({ held: 1, waiting: 2 });
     if (method === "AcquireMany") expect(await countsOf(store, "a")).toEqual({ held: 1, waiting: 0 });
     const again = await dial(server.port);
-    toEnd.push(() => again.destroy());
+    onTestFinished(() => void again.destroy());
     again.write(call(method, named(request)));
     await store.release([holder]);
     await expect

@@ -1,4 +1,4 @@
-/** What must be true after every single event, whatever the world does to it. */
+/** The invariants that hold after every event. */
 import type { ClaimStatus, KeyStatus } from "holdfast";
 import type { Client } from "./client.ts";
 import type { World } from "./world.ts";
@@ -162,7 +162,7 @@ export class Checks {
     }
   }
 
-  /** Whoever believes to hold a lease does. Two can then never believe in what only one may have. */
+  /** A client that believes to hold a lease holds it. So two clients never believe in one exclusive lease. */
   #beliefsTrue(held: ReadonlyMap<string, ClaimStatus>): void {
     for (const client of this.#clients) {
       if (client.machine.dead || client.machine.paused) continue;

@@ -4,7 +4,7 @@ import { Violation } from "./checks.ts";
 import type { Random } from "./random.ts";
 import type { Machine, World } from "./world.ts";
 
-/** What all programs of a history agree on. */
+/** The settings that all programs of a history share. */
 export interface Plan {
   readonly ttlsMs: readonly number[];
   readonly clockDrift: number;

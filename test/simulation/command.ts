@@ -83,7 +83,7 @@ function inProcess({ from, count }: Share): Promise<Result> {
 }
 
 function runShare(from: number, count: number): void {
-  // Whoever asked is gone, so nobody wants to know.
+  // The parent process has ended.
   process.on("disconnect", () => process.exit(1));
   void (async () => {
     let steps = 0;

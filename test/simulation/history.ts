@@ -12,11 +12,11 @@ export interface Outcome {
   readonly seed: number;
   readonly steps: number;
   readonly grants: number;
-  /** What went wrong, if anything. */
+  /** The violation, if there was one. */
   readonly failure: string | undefined;
   /** What became of keepers, where the history is about etcd. */
   readonly met: Met | undefined;
-  /** What happened, line by line; only when traced. */
+  /** The events, one a line; empty unless traced. */
   readonly log: readonly string[];
 }
 

@@ -1,4 +1,4 @@
-/** 200 histories in every test run; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
+/** 200 histories; `npm run simulate -- --seeds N` for more, `-- --seed S` to read one. */
 import { describe, expect, test } from "vitest";
 import { runHistory } from "./history.ts";
 
@@ -16,7 +16,7 @@ describe("simulation", () => {
         const { log } = await runHistory(seed, true);
         expect.fail(`seed ${seed}: ${outcome.failure}\n${log.join("\n")}`);
       }
-      // A history in which nobody gets anything proves nothing.
+      // Histories without grants prove nothing.
       expect(grants).toBeGreaterThan(5 * BATCH);
     });
   }
@@ -28,7 +28,7 @@ describe("simulation", () => {
   });
 });
 
-/** Ids are made up anew each time, and stand for the same claims all the same. */
+/** Ids are random, but stand for the same claims. */
 function nameless(log: readonly string[]): string[] {
   return log.map((line) => line.replace(/(?<![\w-])[A-Za-z][\w-]{11}(?![\w-])/g, "id"));
 }

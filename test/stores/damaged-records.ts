@@ -7,7 +7,7 @@ import { failure } from "./failure.ts";
 export interface RecordTexts {
   /** Puts a text in place of the record of a key. No store is open. */
   put(key: string, text: string): Promise<unknown>;
-  /** What stands there now. No store is open. */
+  /** The stored text. No store is open. */
   textOf(key: string): Promise<unknown>;
   open(): Store;
 }

@@ -1,7 +1,7 @@
 import { HoldfastError } from "holdfast";
 import { expect } from "vitest";
 
-/** What a call fails with, which must be an error of ours. */
+/** The error of a failed call, which must be a `HoldfastError`. */
 export async function failure(call: Promise<unknown>): Promise<HoldfastError> {
   const error = await call.then(
     () => undefined,

@@ -10,11 +10,11 @@ export interface SqlDatabase {
   /** Makes what a store needs, on a connection of its own. */
   migrate(table: string): Promise<unknown>;
   admin(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  /** What people call to migrate. */
+  /** The name of the function that migrates. */
   readonly migration: string;
   /** The page that lists the rights. */
   readonly page: string;
-  /** What names are quoted with. */
+  /** The quote of names. */
   readonly quote: string;
   /** Makes a place for other tables. */
   makePlace(name: string): string;
@@ -28,7 +28,7 @@ export interface SqlDatabase {
   hide(name: string, table: string): readonly string[];
 }
 
-/** What the pages list. */
+/** The rights that the pages list. */
 const DOCUMENTED = "select, insert, update, delete";
 
 const request = claimRequest("id", { key: "key", ttlMs: 10_000, wait: false });

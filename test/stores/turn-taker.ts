@@ -1,16 +1,16 @@
-/** What a process does whose wall clock is wrong: it takes turns at a lock with others, and leaves one lease to its ttl. */
+/** The work of a process with a wrong wall clock: it takes turns at a lock, and leaves one lease to its ttl. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks, type Store } from "holdfast";
 
-/** A lease that it had, told just before it gives it back. Times are on the clock that all processes of the machine share. */
+/** A lease, reported just before its release. Times are on the clock that all processes of the machine share. */
 export interface TurnMessage {
   readonly fence: string;
   readonly fromMs: number;
-  /** Until when nobody else may have the lock. */
+  /** The end of the lease for others. */
   readonly untilMs: number;
-  /** Whether it was not given back. */
+  /** Whether it was left to its ttl. */
   readonly isLeft: boolean;
-  /** What the process takes the time to be. */
+  /** The time by the clock of the process. */
   readonly wallMs: number;
 }
 

@@ -21,7 +21,7 @@ export interface WorkersOptions {
   readonly holdMs?: number;
 }
 
-/** What may come of an outage. Anything else is a failure, and contention least of all. */
+/** The errors that an outage may cause. Any other error is a failure. */
 const expected = new Set(["STORE_UNAVAILABLE", "LEASE_LOST"]);
 
 interface Grant {
@@ -48,7 +48,7 @@ export class Workers {
   readonly #turns: number[] = [];
   readonly #loops: Promise<void>[] = [];
   readonly #unexpected: unknown[] = [];
-  /** Who believes to hold the lock. Two at a time are allowed only where an acknowledged write was lost. */
+  /** The workers that believe to hold the lock: two at a time only after the loss of an acknowledged write. */
   readonly #holding = new Set<number>();
   overlaps = 0;
   /** The most that held the lock at a time by the store's own account. */

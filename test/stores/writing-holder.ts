@@ -1,8 +1,8 @@
-/** What a process does that a test stops for longer than its ttl: it holds a lock, and writes as long as it holds it. */
+/** The work of a process that a test pauses for longer than its ttl: it writes while it holds a lock. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks, type Store } from "holdfast";
 
-/** What it tells its parent. */
+/** A message to the parent. */
 export interface HolderMessage {
   readonly fence?: string;
   readonly wrote?: number;
@@ -13,7 +13,7 @@ export async function writeWhileHeld(store: Store, ttlMs: number): Promise<void>
   const locks = createLocks(store);
   const lease = await locks.mutex("paused", { ttlMs }).acquire();
   tell({ fence: String(lease.fence) });
-  // The first thing that happens after a pause is one more turn of this: a write, unless the lease is known to be lost.
+  // After a pause the process writes once more, unless it knows that the lease is lost.
   while (lease.held) {
     tell({ wrote: Date.now() });
     await sleep(5);

@@ -6,11 +6,12 @@
 import { expect, onTestFinished, test } from "vitest";
 import { until } from "../engines/engine.ts";
 import { forkProgram } from "../programs.ts";
+import type { Holder } from "./holder-process.ts";
 import type { TurnMessage } from "./turn-taker.ts";
 
 export interface StoreUnderWrongClocks {
-  /** The program that calls `playPart`, and what tells it where the store is. */
-  readonly holder: { readonly program: URL; target(): string };
+  /** The store of its processes. */
+  readonly holder: Holder;
   /** How long after its last heartbeat a claim may still stand, where that is longer than its ttl. */
   readonly endsAfterMs?: number;
   /** Whether its fences tell the time, in microseconds. */
@@ -19,7 +20,7 @@ export interface StoreUnderWrongClocks {
 
 const HOUR_MS = 3_600_000;
 const TTL_MS = 1_200;
-/** What a busy machine may take to notice that a lease is over. An hour it is not. */
+/** The time that a busy machine may need to notice the end of a lease, far below an hour. */
 const PATIENCE_MS = 12_000;
 
 interface Turn extends TurnMessage {
@@ -58,7 +59,8 @@ export function testWrongClocks(subject: StoreUnderWrongClocks): void {
 
 function startTaker({ holder }: StoreUnderWrongClocks, byMs: number) {
   const shift = new URL("./shifted-date.js", import.meta.url);
-  const child = forkProgram(holder.program, [holder.target(), `${TTL_MS}`, "take turns"], {
+  const program = new URL("./holder-process.ts", import.meta.url);
+  const child = forkProgram(program, [holder.store, holder.target(), `${TTL_MS}`, "take turns"], {
     // By the environment, as that is for threads as well.
     env: { ...process.env, SHIFT_MS: `${byMs}`, NODE_OPTIONS: `--import ${shift}` },
   });

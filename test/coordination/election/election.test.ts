@@ -267,7 +267,7 @@ describe("an election", () => {
   });
 });
 
-/** What a call comes to while time passes. */
+/** The result of a call while time passes. */
 async function asked<T>(fleet: Fleet, call: Promise<T>): Promise<T> {
   call.catch(() => {});
   await fleet.advance(6_000);
@@ -275,7 +275,7 @@ async function asked<T>(fleet: Fleet, call: Promise<T>): Promise<T> {
 }
 
 describe("observing an election", () => {
-  /** What an observer is told, as short words. */
+  /** The views of an observer, as short words. */
   function observed(election: Election, signal?: AbortSignal): { readonly told: string[]; ended: boolean } {
     const seen = { told: [] as string[], ended: false };
     const word = (view: LeaderView) => (view.state === "led" ? view.leader.info : view.state);

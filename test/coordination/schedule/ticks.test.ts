@@ -36,7 +36,7 @@ describe("ticks", () => {
           expect(all.every((tickMs) => tickMs > fromMs && tickMs % 1_000 === 0)).toBe(true);
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 100 },
     );
   });
 

@@ -5,7 +5,7 @@ import { currentLease, HoldfastModule, InjectLocks, Locked } from "holdfast/nest
 import { describe, expect, onTestFinished, test } from "vitest";
 import { gate } from "./gate.ts";
 
-/** What the methods below run into. Each test opens its own. */
+/** Holds the bodies of the methods below. Each test makes its own. */
 let passage = gate();
 
 @Injectable()

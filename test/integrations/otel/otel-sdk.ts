@@ -53,7 +53,7 @@ export interface Telemetry {
   readonly meterProvider: MeterProvider;
   /** The spans that have ended, of this name. */
   spans(name: string): ReadableSpan[];
-  /** What a metric has come to: its unit, and its points by the values of their attributes. */
+  /** The unit of a metric, and its points by the values of their attributes. */
   metric(name: string): Promise<{ unit: string; points: Record<string, number | Histogram> }>;
 }
 

@@ -22,7 +22,7 @@ describe.skipIf(!canRunEtcd())("etcd: faults", { timeout: 40_000 }, () => {
   serverFaults({
     connect: ({ port = server.port, clock } = {}) =>
       participant(urlAt(port), { requestTimeoutMs: 1_000 }, clock),
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => server.url },
+    holder: { store: "etcd", target: () => server.url },
     // The lease behind it is one of 2 s, and etcd looks for leases that are over twice a second.
     endsAfterMs: 2_500,
     stampsFences: false,

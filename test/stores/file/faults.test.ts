@@ -50,7 +50,7 @@ describe("file: faults of processes", { timeout: 40_000 }, () => {
 
   processFaults({
     connect: ({ clock = systemClock } = {}) => ({ store: fileStore(folder), clock, end: () => {} }),
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => folder },
+    holder: { store: "file", target: () => folder },
     stampsFences: true,
   });
 });
@@ -65,7 +65,7 @@ describe.concurrent("file: more faults", { timeout: 90_000 }, () => {
       const lease = await locks.mutex("paused", { ttlMs: 60_000 }).acquire();
       // By the environment, as that is for the thread of the store as well, which alone looks at the wall clock.
       const shift = encodeURI(`data:text/javascript,const now=Date.now;Date.now=()=>now()+(${byMs})`);
-      const child = start(context, "./holder-process.ts", [folder, "2000"], {
+      const child = start(context, "../holder-process.ts", ["file", folder, "2000"], {
         NODE_OPTIONS: `--import ${shift}`,
       });
       const messages: HolderMessage[] = [];
@@ -122,7 +122,7 @@ describe("file: containers", { timeout: 60_000 }, () => {
 describe.concurrent("file: wake-ups", { timeout: 30_000 }, () => {
   test("the sockets of a killed process are removed by the next process that listens", async (context) => {
     const folder = testFolder(context);
-    const child = start(context, "./holder-process.ts", [folder, "1000"]);
+    const child = start(context, "../holder-process.ts", ["file", folder, "1000"]);
     await once(child, "message");
     const exit = once(child, "exit");
     child.kill("SIGKILL");

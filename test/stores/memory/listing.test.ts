@@ -17,15 +17,6 @@ const claim: ClaimRequest = {
   application: "",
 };
 
-test("memory: the last page of a listing can be asked for again", async () => {
-  const store = memoryStore();
-  for (const key of ["a", "b", "c"]) await store.acquire({ ...claim, key });
-  const { cursor } = await store.look({ prefix: "", limit: 2, maxClaims: 0 });
-  const last = await store.look({ prefix: "", limit: 2, maxClaims: 0, cursor: cursor! });
-  expect(last.keys.map(({ key }) => key)).toEqual(["c"]);
-  expect(await store.look({ prefix: "", limit: 2, maxClaims: 0, cursor: cursor! })).toEqual(last);
-});
-
 test("memory: a listing that is not gone on with costs no memory, and can be gone on with", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;

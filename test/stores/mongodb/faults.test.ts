@@ -25,7 +25,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: faults", { timeout: 40_000 }
       const store = mongodbStore(client.db("faults"), { maxPollMs: 100, clock });
       return { store, clock, end: () => client.close() };
     },
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => server.url },
+    holder: { store: "mongodb", target: () => server.url },
     stampsFences: true,
     engine: () => server,
     async forget() {

@@ -16,7 +16,7 @@ describe.skipIf(!canRunMariadb())("mysql: faults", { timeout: 40_000 }, () => {
 
   serverFaults({
     connect: ({ port = database.server.port, clock } = {}) => database.participant(urlAt(port), clock),
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => database.server.url },
+    holder: { store: "mysql", target: () => database.server.url },
     stampsFences: true,
     engine: () => database.server,
     forget: () => database.admin("truncate table holdfast_locks"),

@@ -35,7 +35,7 @@ describe.skipIf(!canRunPostgres())("postgres: faults", { timeout: 40_000 }, () =
       const settings = clock === undefined ? {} : { clock };
       return { store: postgresStore(pool, settings), ...settings, end: () => pool.end() };
     },
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => server.url },
+    holder: { store: "postgres", target: () => server.url },
     stampsFences: true,
     engine: () => server,
     forget: () => withPool((pool) => pool.query("truncate holdfast_locks")),

@@ -202,8 +202,8 @@ describe.skipIf(!canRunRedis()).concurrent("redis: faults", { timeout: 120_000, 
 
   test("a holder that was paused for longer than its ttl knows that it lost before it writes", async (context) => {
     const server = await started(context, startRedis());
-    const program = new URL("./holder-process.ts", import.meta.url);
-    const child = forkProgram(program, [`${server.port}`, `${ttlMs}`]);
+    const program = new URL("../holder-process.ts", import.meta.url);
+    const child = forkProgram(program, ["redis", `${server.port}`, `${ttlMs}`]);
     context.onTestFinished(() => void child.kill("SIGKILL"));
     const messages: { fence?: string; wrote?: number; lost?: boolean }[] = [];
     child.on("message", (message) => messages.push(message as object));

@@ -10,7 +10,7 @@ describe.skipIf(!canRunRedis())("redis: wrong clocks", { timeout: 60_000 }, () =
   afterAll(() => server?.stop());
 
   testWrongClocks({
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => `${server.port}` },
+    holder: { store: "redis", target: () => `${server.port}` },
     stampsFences: true,
   });
 });

@@ -11,7 +11,7 @@ describe.skipIf(!canRunRedis())("redlock: wrong clocks", { timeout: 60_000 }, ()
 
   testWrongClocks({
     holder: {
-      program: new URL("./holder-process.ts", import.meta.url),
+      store: "redlock",
       target: () => servers.map(({ port }) => port).join(","),
     },
     stampsFences: true,

@@ -5,7 +5,7 @@ import { remoteStore } from "holdfast/remote";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 
 describe("remote: the pauses between attempts to reach a server", () => {
-  // What the store waits for is in the hands of the test. The network has timers of its own.
+  // The test owns the timers of the store. The network has timers of its own.
   beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] }));
   afterEach(() => void vi.useRealTimers());
 

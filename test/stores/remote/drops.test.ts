@@ -128,7 +128,7 @@ describe("a broken connection", () => {
 });
 
 describe("connections that break all the time", () => {
-  test.each([1, 2, 3])(
+  test.each(process.env["FAULTS"] === "all" ? [1, 2, 3] : [1])(
     "never lose, double or resurrect a claim (seed %d)",
     async (seed) => {
       const { backend, proxy, url } = await world();
@@ -169,7 +169,7 @@ describe("connections that break all the time", () => {
       proxy.heal();
       expect(register.most).toBe(1);
       expect(register.outages).toBe(0);
-      // What was given back stays so: nothing that was on its way brings it back.
+      // A delayed message brings no released claim back.
       await expect
         .poll(async () => {
           const [status] = (await backend.look({ key, maxClaims: 9 })).keys;

@@ -12,7 +12,7 @@ describe("remote: wrong clocks", { timeout: 60_000 }, () => {
   afterAll(() => server?.stop({ graceMs: 0 }));
 
   testWrongClocks({
-    holder: { program: new URL("./holder-process.ts", import.meta.url), target: () => server.url },
+    holder: { store: "remote", target: () => server.url },
     stampsFences: true,
   });
 });

@@ -1,13 +1,11 @@
 /** Processes that block their event loop for longer than their leases live, on the engines themselves. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { createLocks, type Store } from "holdfast";
 import { openStore } from "holdfast/open";
 import { remoteStore } from "holdfast/remote";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
-import { canRunEtcd, startEtcd } from "../../engines/etcd.ts";
-import { canRunPostgres, startPostgres } from "../../engines/postgres.ts";
 import { canRunRedis, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { startLockServer } from "../../server/lock-server.ts";
 
@@ -88,7 +86,6 @@ async function contend({ onTestFinished }: Context, store: Store) {
 let redis: RedisServer | undefined;
 
 beforeAll(async () => {
-  execFileSync(process.execPath, ["scripts/build.js"], { cwd: root });
   if (canRunRedis()) redis = await startRedis();
 }, 120_000);
 
@@ -119,29 +116,6 @@ describe.concurrent("a body that blocks the event loop for three ttls", { timeou
     const url = redisUrl(1);
     const blocked = start(context, { url, threadUrl: url, busy: true });
     await expectToKeepItsLease(context, blocked, await openStore(url));
-  });
-
-  test.skipIf(!canRunPostgres())("keeps its lease in PostgreSQL", async (context) => {
-    const postgres = await startPostgres();
-    context.onTestFinished(() => postgres.stop());
-    const store = await openStore(postgres.url);
-    await store.look({ key: "blocked", maxClaims: 0 });
-    const blocked = start(context, { url: postgres.url, threadUrl: postgres.url });
-    await expectToKeepItsLease(context, blocked, store);
-  });
-
-  test.skipIf(!canRunEtcd())("keeps its lease in etcd", async (context) => {
-    const etcd = await startEtcd();
-    context.onTestFinished(() => etcd.stop());
-    const url = etcd.url.replace(/^http:/, "etcd:");
-    await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), await openStore(url));
-  });
-
-  test("keeps its lease on a lock server, by its URL", async (context) => {
-    const server = await startLockServer();
-    context.onTestFinished(() => server.stop({ graceMs: 0 }));
-    const url = server.url.replace(/^http:/, "holdfast:");
-    await expectToKeepItsLease(context, start(context, { url, threadUrl: url }), remoteStore(server.url));
   });
 
   // The thread learns of a lease before the promise of the acquire is resolved. Told two microtasks later, it would learn of
