@@ -215,7 +215,7 @@ export function pushed(claim: Live, fence: bigint | undefined, nowMs: number): b
   if (fence === undefined || fence <= seenFence) return false;
   const untilMs = claim.provenUntilMs;
   if (untilMs - nowMs < claim.request.ttlMs / 2) return false;
-  hold(claim, { sentMs: nowMs, nowMs, fence, untilMs, heardOfMs });
+  hold(claim, fence, untilMs, nowMs, heardOfMs, nowMs);
   return true;
 }
 

@@ -16,7 +16,7 @@ import {
   wantsHeartbeats,
   wasGranted,
 } from "./claim.ts";
-import { closedError, notHeldError } from "./claim-errors.ts";
+import { closedError } from "./claim-errors.ts";
 import {
   answered,
   ask,
@@ -24,6 +24,7 @@ import {
   depart,
   endExtensions,
   fail,
+  failExtensions,
   failToDepart,
   giveUp,
   leave,
@@ -56,7 +57,7 @@ export function cancelled(claim: Live, why: CancelReason, reason: unknown, nowMs
 /** Ends this client's part in the claim, which stays in the store until its ttl is over. */
 export function detached(claim: Live): void {
   if (!isOpen(claim)) return;
-  if (claim.phase === "held") endExtensions(claim, notHeldError(claim.request.key));
+  if (claim.phase === "held") failExtensions(claim);
   leave(claim).released = true;
 }
 

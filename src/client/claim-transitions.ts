@@ -115,21 +115,17 @@ export function grantAnswered(
 ): void {
   const untilMs = provenBy(claim, sentMs, answer.expiresInMs);
   if (untilMs <= nowMs) retry(claim, tooLateError(claim.request.key), nowMs);
-  else hold(claim, { sentMs, nowMs, fence: answer.fence, untilMs, heardOfMs: sentMs });
+  else hold(claim, answer.fence, untilMs, sentMs, sentMs, nowMs);
 }
 
-interface Grant {
-  readonly sentMs: number;
-  readonly nowMs: number;
-  readonly fence: bigint;
-  readonly untilMs: number;
-  /** The time from which the next heartbeat is counted. */
-  readonly heardOfMs: number;
-}
-
+/** `fromMs` begins the lease, `heardOfMs` the time to its next heartbeat. */
 export function hold(
   claim: Live<Asking | Waiting>,
-  { sentMs, nowMs, fence, untilMs, heardOfMs }: Grant,
+  fence: bigint,
+  untilMs: number,
+  fromMs: number,
+  heardOfMs: number,
+  nowMs: number,
 ): void {
   const again = wasGranted(claim);
   claim.heldSinceMs = nowMs;
@@ -137,7 +133,7 @@ export function hold(
   claim.provenUntilMs = untilMs;
   claim.fence = fence;
   // The limit counts from the first grant, also if the lease is won again.
-  claim.holdUntilMs ??= noLaterThan(sentMs + claim.settings.maxHoldMs);
+  claim.holdUntilMs ??= noLaterThan(fromMs + claim.settings.maxHoldMs);
   const held = become(claim, "held");
   held.wait = undefined;
   answered(held);
@@ -175,6 +171,11 @@ function planHeartbeat(claim: Live<Held>, heardOfMs: number, nowMs: number): voi
 /** All open calls of `extend` fail. */
 export function endExtensions(claim: Live<Held>, failure: HoldfastError | Loss): void {
   for (const { ticket } of claim.extensions?.take(() => true) ?? []) claim.extended(ticket, failure);
+}
+
+/** They fail because the lease is given back. Most leases have none, and errors are expensive. */
+export function failExtensions(claim: Live<Held>): void {
+  if (claim.extensions?.none === false) endExtensions(claim, notHeldError(claim.request.key));
 }
 
 /** The store has lost the lease, and a late request of this client made a claim that is not the lease. */
@@ -232,7 +233,7 @@ export function depart(
   released: boolean,
 ): void {
   const wasHeld = claim.phase === "held";
-  if (claim.phase === "held") endExtensions(claim, notHeldError(claim.request.key));
+  if (claim.phase === "held") failExtensions(claim);
   const leaving = become(claim, "leaving");
   leaving.wasHeld = wasHeld;
   leaving.released = released;
