@@ -61,7 +61,7 @@ export function configureRun(command: Command, output: Output): void {
     .option("--permits <n/m>", "take n of m permits, as of a semaphore")
     .option("--priority <number>", "higher goes first, 0 to 65535")
     .option("--id <id>", "the claim's id; a retry with the same id takes over the claim of a crashed run")
-    .option("--info <text>", "shown in listings (default: the command's name)")
+    .option("--info <text>", "a text for people (default: the command's name)")
     .option("--max-hold <duration>", "stop the command when it has held the lock for this long")
     .option("--kill-after <duration>", "from SIGTERM to SIGKILL (default: a third of the ttl, at most 10s)")
     .option(
