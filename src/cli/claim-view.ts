@@ -1,22 +1,22 @@
-/** What is shown of keys and claims: the documented shapes of `--json`, and the cells of tables. */
+/** Keys and claims for people: the documented shapes of `--json`, and the cells of tables. */
 import { type ClaimStatus, type KeyStatus, UNLIMITED } from "../store/index.ts";
 import { roughDuration } from "./duration.ts";
 
-/** A claim in JSON. Fields are added in later versions, and none is taken away. */
+/** A claim in JSON. Later versions may add fields, and remove none. */
 export interface ClaimView {
   readonly id: string;
   readonly state: "held" | "waiting";
-  /** A mutex, a reader, or a share of a semaphore. */
+  /** A mutex, a reader, or permits of a semaphore. */
   readonly mode: "exclusive" | "shared" | "permits";
   readonly weight: number;
-  /** null: any number of others, as for a reader. */
+  /** null for a reader, which has no limit. */
   readonly limit: number | null;
   readonly priority: number;
   readonly ttlMs: number;
   readonly expiresInMs: number;
-  /** A decimal string; null while it waits. */
+  /** A decimal string; null for a waiting claim. */
   readonly fence: string | null;
-  /** On the store's clock; null while it waits. */
+  /** On the store's clock; null for a waiting claim. */
   readonly acquiredAt: string | null;
   readonly owner: string;
   readonly info: string;
@@ -70,7 +70,7 @@ function modeOf({ limit }: ClaimStatus): ClaimView["mode"] {
   return limit === UNLIMITED ? "shared" : "permits";
 }
 
-/** How it is written in a table: `exclusive`, `shared`, `2/4`. */
+/** The mode in a table: `exclusive`, `shared`, `2/4`. */
 export function modeText({ mode, weight, limit }: ClaimView): string {
   return mode === "permits" ? `${weight}/${limit}` : mode;
 }

@@ -1,22 +1,22 @@
-/** The commands and their options as plain data, for completion and for the test that compares documentation with them. */
+/** The commands and their options as plain data, for completion and for the test of the documentation. */
 import type { Command, Option } from "commander";
 
 export interface OptionNode {
   readonly long: string;
   readonly short: string | undefined;
   readonly help: string;
-  /** What comes after it: nothing, a path, or some other word. */
+  /** The kind of its value. */
   readonly takes: "nothing" | "path" | "word";
   readonly choices: readonly string[];
 }
 
 export interface CommandNode {
-  /** Its words with blanks between them; empty for the program itself. */
+  /** The words of the command; empty for the program itself. */
   readonly path: string;
   readonly summary: string;
   readonly commands: readonly CommandNode[];
   readonly options: readonly OptionNode[];
-  /** Words that its argument can be, if they are known. */
+  /** The allowed values of its argument. */
   readonly choices: readonly string[];
 }
 
@@ -30,7 +30,7 @@ export function treeOf(command: Command, path = ""): CommandNode {
   };
 }
 
-/** Every command below, itself included. */
+/** The command and all commands below it. */
 export function allCommands(node: CommandNode): readonly CommandNode[] {
   return [node, ...node.commands.flatMap(allCommands)];
 }

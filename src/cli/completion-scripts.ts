@@ -1,4 +1,4 @@
-/** Completion for shells, made from the commands as they are. */
+/** Completion scripts for shells, generated from the commands. */
 import { allCommands, type CommandNode, type OptionNode } from "./command-tree.ts";
 
 export const shells = ["bash", "zsh", "fish"] as const;
@@ -9,7 +9,7 @@ export function completionScript(shell: Shell, tree: CommandNode): string {
   return { bash, zsh, fish }[shell](tree);
 }
 
-/** The words that can follow a command: its commands, the words of its argument, and its options. */
+/** The words that can follow a command: its commands, the values of its argument, and its options. */
 function wordsAfter(node: CommandNode): readonly string[] {
   const options = node.options.flatMap(({ long, short }) => (short === undefined ? [long] : [long, short]));
   return [...node.commands.map(lastWord), ...node.choices, ...options];
@@ -19,7 +19,7 @@ function lastWord({ path }: CommandNode): string {
   return path.slice(path.lastIndexOf(" ") + 1);
 }
 
-/** Branches of a shell's `case` that follow the words typed so far down the tree. */
+/** Branches of a `case` that walk the tree by the words typed so far. */
 function descent(tree: CommandNode, variable: string): string {
   return allCommands(tree)
     .flatMap((node) => node.commands.map((child) => ({ node, child })))
@@ -27,7 +27,7 @@ function descent(tree: CommandNode, variable: string): string {
     .join("\n");
 }
 
-/** Branches for what comes after an option that takes a value. */
+/** Branches of a `case` for the values of options. */
 function values(tree: CommandNode, write: (option: OptionNode) => string): string {
   return allCommands(tree)
     .flatMap(({ path, options }) =>
@@ -39,11 +39,15 @@ function values(tree: CommandNode, write: (option: OptionNode) => string): strin
 }
 
 function bash(tree: CommandNode): string {
+  return `# Completion of holdfast for bash. In ~/.bashrc: source <(holdfast completion bash)
+${bashFunction(tree)}`;
+}
+
+function bashFunction(tree: CommandNode): string {
   const candidates = allCommands(tree)
     .map((node) => `    "${node.path}") words="${wordsAfter(node).join(" ")}" ;;`)
     .join("\n");
-  return `# Completion of holdfast for bash. In ~/.bashrc: source <(holdfast completion bash)
-_holdfast() {
+  return `_holdfast() {
   local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" path="" words="" index
   COMPREPLY=()
   for ((index = 1; index < COMP_CWORD; index++)); do
@@ -72,47 +76,11 @@ function bashValue({ takes, choices }: OptionNode): string {
   return takes === "path" ? 'COMPREPLY=($(compgen -f -- "$current")); return' : "return";
 }
 
+/** zsh runs the completion of bash, with its own emulation of it. */
 function zsh(tree: CommandNode): string {
-  const described = (word: string, help: string) => quoted(`${word.replaceAll(":", "\\:")}:${help}`);
-  const candidates = allCommands(tree)
-    .map((node) => {
-      const words = [
-        ...node.commands.map((child) => described(lastWord(child), child.summary)),
-        ...node.choices.map((choice) => described(choice, "")),
-        ...node.options.map(({ long, help }) => described(long, help)),
-      ];
-      return `    "${node.path}") candidates=(${words.join(" ")}) ;;`;
-    })
-    .join("\n");
-  return `#compdef holdfast
-# Completion of holdfast for zsh. In ~/.zshrc, after compinit: source <(holdfast completion zsh)
-_holdfast() {
-  local current_path="" index
-  local -a candidates
-  for ((index = 2; index < CURRENT; index++)); do
-    if [[ "\${words[index]}" == "--" ]]; then
-      _files
-      return
-    fi
-    case "$current_path/\${words[index]}" in
-${descent(tree, "current_path")}
-    esac
-  done
-  case "$current_path/\${words[CURRENT-1]}" in
-${values(tree, zshValue)}
-  esac
-  case "$current_path" in
-${candidates}
-  esac
-  _describe 'holdfast' candidates
-}
-compdef _holdfast holdfast
-`;
-}
-
-function zshValue({ takes, choices }: OptionNode): string {
-  if (choices.length > 0) return `compadd -- ${choices.join(" ")}; return`;
-  return takes === "path" ? "_files; return" : "return";
+  return `# Completion of holdfast for zsh. In ~/.zshrc, after compinit: source <(holdfast completion zsh)
+autoload -U +X bashcompinit && bashcompinit
+${bashFunction(tree)}`;
 }
 
 function fish(tree: CommandNode): string {
@@ -143,7 +111,7 @@ function fishCondition({ path, commands }: CommandNode): string {
   return `-n ${quoted([...seen, ...not].join("; and "))}`;
 }
 
-/** Single quotes of a shell. */
+/** In single quotes of a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -11,7 +11,7 @@ const units = [
 
 const unitMs: Readonly<Record<string, number>> = Object.fromEntries(units);
 
-/** Milliseconds. A number without a unit is refused, because its unit is unknown; 0 needs none. */
+/** Parses to milliseconds. A number without a unit is refused, except 0. */
 export function parseDuration(name: string, text: string): number {
   if (text === "0") return 0;
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|d|h|m|s)/g)];
@@ -27,7 +27,7 @@ export function parseDuration(name: string, text: string): number {
   return ms;
 }
 
-/** The same backwards, exactly. */
+/** The inverse of {@link parseDuration}. */
 export function writeDuration(ms: number): string {
   if (ms === 0) return "0";
   let rest = ms;
@@ -40,7 +40,7 @@ export function writeDuration(ms: number): string {
   return text;
 }
 
-/** For tables: the two largest units at most, rounded down. */
+/** For tables: at most the two largest units, rounded down. */
 export function roughDuration(ms: number): string {
   if (ms < 1_000) return `${Math.max(0, Math.round(ms))}ms`;
   if (ms < 60_000) return `${(Math.floor(ms / 100) / 10).toFixed(1)}s`;

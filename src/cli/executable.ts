@@ -1,17 +1,17 @@
-/** Finds out whether a command can be run, before anybody waits for a lock in order to run it. */
+/** Checks whether a command can run, before waiting for its lock. */
 import { accessSync, constants, statSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError } from "./failure.ts";
 
 /**
- * The shell that starts a command with this environment. Shells such as dash drop variables whose names they cannot write, such as "a.b";
- * bash passes them on. Given to env(1) instead, their values would stand on a command line, which other users can read.
+ * The shell that starts a command with this environment. Shells such as dash drop variables with names such as "a.b"; bash passes
+ * them on. env(1) would need the values on its command line, which other users can read.
  */
 export function shellFor(env: NodeJS.ProcessEnv): readonly [program: string, ...options: string[]] {
   const dropped = Object.keys(env).filter((name) => !/^[A-Za-z_]\w*$/.test(name));
   if (dropped.length === 0) return ["/bin/sh"];
-  // Without -p, bash runs what BASH_ENV names, and defines the functions that stand in the environment.
+  // Without -p, bash runs the file in BASH_ENV and defines functions from the environment.
   if (lookFor("bash").includes("executable")) return ["bash", "-p"];
   const names = dropped.map((name) => JSON.stringify(name)).join(", ");
   throw new CliError(
@@ -21,7 +21,7 @@ export function shellFor(env: NodeJS.ProcessEnv): readonly [program: string, ...
   );
 }
 
-/** Throws what `holdfast run` ends with: 127 where there is no such command, 126 where it cannot be executed. */
+/** Throws with the exit code of `holdfast run`: 127 for a missing command, 126 for one that is not executable. */
 export function checkExecutable(command: string): void {
   const found = lookFor(command);
   if (found.includes("executable")) return;

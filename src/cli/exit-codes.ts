@@ -1,26 +1,23 @@
-/**
- * What the command ends with. `holdfast run` passes on the code of its command, so its own codes lie where commands rarely
- * are: most are those of sysexits.h.
- */
+/** Exit codes. `holdfast run` passes on the code of its command, so its own codes are uncommon ones, mostly from sysexits.h. */
 import type { ErrorCode } from "../store/index.ts";
 
 export const exitCodes = {
   ok: 0,
-  /** The command did what it was asked, and the answer is no: a check failed, there was nothing to release. */
+  /** The command worked and the answer is no: a check failed, or no claim was released. */
   no: 1,
-  /** Wrong arguments or a wrong configuration. Nothing was done. */
+  /** Wrong arguments or a wrong configuration. Nothing was changed. */
   usage: 64,
-  /** The store or the server cannot be reached, or does not answer. Nothing is known of who holds what. */
+  /** The store or the server does not answer. */
   unavailable: 69,
-  /** Something failed that trying again does not mend. */
+  /** A failure that a retry does not repair. */
   failure: 70,
-  /** The lock was not acquired: somebody else has it, and the time to wait is over. */
+  /** The lock was not acquired in time. */
   notAcquired: 75,
-  /** The token or the user of the store does not permit it. */
+  /** The token, or the user of the store, lacks a right. */
   unauthorized: 77,
   /** The lease was lost, or could not be renewed, and the command was stopped. */
   lost: 79,
-  /** The command of `holdfast run` was found and cannot be executed. */
+  /** The command of `holdfast run` is not executable. */
   notExecutable: 126,
   /** The command of `holdfast run` was not found. */
   notFound: 127,

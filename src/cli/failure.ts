@@ -1,13 +1,13 @@
-/** What the command says when it fails, and what it ends with. */
+/** The message and the exit code of a failure. */
 import { HoldfastError } from "../store/index.ts";
 import { writeDuration } from "./duration.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 
-/** A failure that the command itself found, with the exit code that it means. */
+/** A failure that the command itself found. */
 export class CliError extends Error {
   override readonly name = "CliError";
   readonly exitCode: number;
-  /** A second line: what to do about it. */
+  /** A second line with advice. */
   readonly hint: string | undefined;
 
   constructor(exitCode: number, message: string, hint?: string) {
@@ -27,7 +27,7 @@ export interface Failure {
   readonly lines: readonly string[];
 }
 
-/** What the options of the library are called on the command line. */
+/** The flags of options of the library. */
 const flags: Readonly<Record<string, string>> = {
   ttlMs: "--ttl",
   waitMs: "--wait",
@@ -44,7 +44,7 @@ export function inFlags(message: string): string {
   });
 }
 
-/** A stack trace is shown for a defect of Holdfast only. */
+/** Only a defect of Holdfast is shown with a stack trace. */
 export function describeFailure(error: unknown): Failure {
   if (error instanceof CliError) {
     const hint = error.hint === undefined ? [] : [`  ${error.hint}`];
@@ -66,20 +66,17 @@ export function describeFailure(error: unknown): Failure {
   };
 }
 
-/**
- * What the store said, which is what to do about it, and last what the driver said. An error of several connections has no
- * message of its own.
- */
+/** The messages of the causes, down to that of the driver. An AggregateError has no message, so its first error stands for it. */
 function causesOf(error: HoldfastError): readonly string[] {
-  const told: string[] = [];
+  const messages: string[] = [];
   let { cause } = error;
-  for (; cause instanceof HoldfastError; cause = cause.cause) told.push(cause.message);
+  for (; cause instanceof HoldfastError; cause = cause.cause) messages.push(cause.message);
   if (cause instanceof AggregateError) [cause] = cause.errors;
-  if (cause instanceof Error && cause.message !== "") told.push(cause.message);
-  return told;
+  if (cause instanceof Error && cause.message !== "") messages.push(cause.message);
+  return messages;
 }
 
-/** A file that is missing and the like: the system's own words say it all. */
+/** The message of an error of the operating system, such as a missing file. */
 function systemMessage(error: unknown): string | undefined {
   const { code, syscall, message } = error as NodeJS.ErrnoException;
   return typeof code === "string" && typeof syscall === "string" ? message : undefined;

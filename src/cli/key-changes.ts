@@ -1,31 +1,31 @@
-/** What has changed between two looks at the keys. */
+/** The changes between two listings of keys. */
 import type { ClaimView, KeyView } from "./claim-view.ts";
 
 /** A change in JSON, as `holdfast watch --json` prints it. */
 export interface KeyChange {
   /**
-   * `waiting`: a claim has joined the queue. `held`: it holds the key, perhaps again with another fence. `ended`: it does not
-   * any more, or has left the queue; whether it was given back, expired or was ended by force cannot be seen.
+   * `waiting`: the claim joined the queue. `held`: it holds the key, perhaps again with another fence. `ended`: it was released,
+   * expired, was ended by force, or left the queue.
    */
   readonly event: "waiting" | "held" | "ended";
   readonly key: string;
-  /** As last seen. */
+  /** Its latest known state. */
   readonly claim: ClaimView;
 }
 
 type Claims = ReadonlyMap<string, { readonly key: string; readonly claim: ClaimView }>;
 
-/** What is seen at one time, by key and id. */
+/** The claims of a listing by key and id. */
 export function claimsOf(views: Iterable<KeyView>): Claims {
   const claims = new Map<string, { key: string; claim: ClaimView }>();
   for (const { key, held, waiting } of views) {
-    // Neither a key nor an id contains a control character.
+    // Unique, because keys and ids contain no control character.
     for (const claim of [...held, ...waiting]) claims.set(`${key}\n${claim.id}`, { key, claim });
   }
   return claims;
 }
 
-/** Ends first: whoever reads on sees a key come free before somebody else has it. */
+/** Ends come first, so that a reader sees a key become free before the next holder has it. */
 export function changesBetween(before: Claims, after: Claims): KeyChange[] {
   const changes: KeyChange[] = [];
   for (const [name, { key, claim }] of before) {

@@ -1,7 +1,7 @@
 /**
- * When a command is stopped whose lease is not being renewed, so that it is dead before anybody else can be granted the lock.
+ * The times at which a command is stopped whose lease is not renewed, so that it is dead before the lock can be granted again.
  *
- * Counted back from the moment until which the lease is proven, which is before the store can let it expire:
+ * They count back from the end of the proven lease, which is before its expiry in the store:
  *
  * ```text
  *   last confirmed heartbeat                                            proven until   expires
@@ -10,11 +10,10 @@
  *   0            ttl/3                                       killAfter     margin
  * ```
  *
- * - `SIGTERM` goes out at `killAfter + margin` before the end, `SIGKILL` at `margin` before it, each to the whole group.
- * - In the middle of the margin a watchdog, which is a process of its own, sends `SIGKILL` once more: this process may be stopped
- *   or starved.
- * - Both together may take half of the ttl at most. So between the heartbeat that is due at a third and `SIGTERM` there is
- *   a sixth of the ttl or more, in which a lost heartbeat is repeated, and a hiccup of the store stops nothing.
+ * - The whole process group gets `SIGTERM` at `killAfter + margin` before the end, and `SIGKILL` at `margin` before it.
+ * - In the middle of the margin the watchdog process sends `SIGKILL` again, in case this process is stopped or starved.
+ * - Both together take at most half of the ttl. So a lost heartbeat, due at a third, has a sixth of the ttl or more for retries
+ *   before `SIGTERM`.
  */
 
 import { writeDuration } from "./duration.ts";
@@ -28,7 +27,7 @@ export interface KillPlan {
   readonly marginMs: number;
 }
 
-const LONGEST_KILL_AFTER_MS = 10_000;
+const MAX_KILL_AFTER_MS = 10_000;
 
 export interface KillPlanOptions {
   readonly ttlMs: number;
@@ -36,14 +35,14 @@ export interface KillPlanOptions {
   readonly marginMs?: number | undefined;
 }
 
-/** Resolves what was left out, and refuses a ttl that is too short for the rest. */
+/** Resolves defaults, and refuses a ttl that is too short. */
 export function planKill({ ttlMs, killAfterMs, marginMs }: KillPlanOptions): KillPlan {
   const margin = marginMs ?? Math.min(1_000, Math.max(250, Math.floor(ttlMs / 20)));
   if (margin < 1)
     throw usageError("--margin must be 1ms or more, not 0, because killing a process takes time.");
   const half = Math.floor(ttlMs / 2);
   const killAfter =
-    killAfterMs ?? Math.max(0, Math.min(LONGEST_KILL_AFTER_MS, Math.floor(ttlMs / 3), half - margin));
+    killAfterMs ?? Math.max(0, Math.min(MAX_KILL_AFTER_MS, Math.floor(ttlMs / 3), half - margin));
   if (killAfter + margin > half) {
     const least = writeDuration(2 * (killAfter + margin));
     throw usageError(

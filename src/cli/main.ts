@@ -12,7 +12,7 @@ try {
   await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {
-    // It has printed an error already, or help. Help and the version are no failure if they were asked for.
+    // Commander has printed an error or help. Requested help is not a failure.
     process.exitCode = error.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
     if (error.code === "commander.help" && error.exitCode !== 0)
       output.note("\nholdfast: a command is missing or unknown. Write one of the commands above.");
@@ -22,5 +22,5 @@ try {
     process.exitCode = exitCode;
   }
 }
-// A client of some database may have left a timer or a socket behind, which is no reason to go on.
+// Database clients may leave timers and sockets open.
 process.exit();

@@ -1,6 +1,4 @@
-/** URLs as they may be shown: without passwords. */
-
-/** The password before the host, and parameters that are one by their name. */
+/** A URL without the password before the host, and without parameters whose names suggest a secret. */
 export function maskedUrl(url: string): string {
   return url
     .replace(/^([a-z+]+:\/\/[^:/?#@]*:)[^/?#]*(?=@)/i, "$1***")

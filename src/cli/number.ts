@@ -1,7 +1,6 @@
-/** Numbers as people write them on the command line. */
 import { usageError } from "./failure.ts";
 
-/** A whole number. The error shows the text that was given, because a number that was read from it may be NaN. */
+/** Parses a whole number. The error shows the given text instead of a number that may be NaN. */
 export function parseInteger(name: string, text: string, min: number, max: number): number {
   const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return value;

@@ -1,21 +1,20 @@
-/** What goes to the standard output, and how it looks. */
+/** The output of commands. */
 import { styleText } from "node:util";
 
-/** Where a command writes to, and what it knows of it. */
 export interface Output {
   readonly isTerminal: boolean;
-  /** A line of what was asked for, on the standard output. */
+  /** Writes a line of the result to the standard output. */
   line(text: string): void;
-  /** A line about what is going on, on the standard error. */
+  /** Writes a line about progress or failures to the standard error. */
   note(text: string): void;
-  /** Without a line's end: for redrawing a terminal. */
+  /** Writes without a line end, for redrawing a terminal. */
   raw(text: string): void;
   paint(colour: Colour, text: string): string;
 }
 
 export type Colour = "bold" | "dim" | "green" | "red" | "yellow";
 
-/** Colours only where somebody sees them, and not where they are not wanted: https://no-color.org */
+/** Colours are for terminals, unless NO_COLOR or FORCE_COLOR is set: https://no-color.org */
 function wantsColour(): boolean {
   const { NO_COLOR, FORCE_COLOR, TERM } = process.env;
   if (NO_COLOR !== undefined && NO_COLOR !== "") return false;
@@ -23,13 +22,13 @@ function wantsColour(): boolean {
   return process.stdout.isTTY === true && TERM !== "dumb";
 }
 
-/** The output of this process. A reader that has gone away, as `head` does, ends it quietly. */
+/** The output of this process. A reader that exits, as `head` does, ends the process without an error. */
 export function processOutput(): Output {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;
     process.exit();
   });
-  // Nobody reads what is going on, which is no reason to end it.
+  // The command goes on without a reader of its progress.
   process.stderr.on("error", () => {});
   const colours = wantsColour();
   return {
@@ -41,7 +40,7 @@ export function processOutput(): Output {
   };
 }
 
-/** Columns under their headings. What is last in a row is not padded. */
+/** Columns under their headings. The last cell of a row is not padded. */
 export function table(
   output: Output,
   headings: readonly string[],
@@ -58,12 +57,12 @@ export function table(
   return [output.paint("bold", pad(headings)), ...rows.map(pad)];
 }
 
-/** In characters, not in the halves that some of them are made of. */
+/** In characters: some have two UTF-16 units. */
 function widthOf(text: string): number {
   return [...text].length;
 }
 
-/** JSON with fences as decimal strings: a number of JavaScript would round them. */
+/** JSON with fences as decimal strings, since a JavaScript number would round them. */
 export function toJson(value: unknown): string {
   return JSON.stringify(value, (_, part) => (typeof part === "bigint" ? part.toString() : part));
 }

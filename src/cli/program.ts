@@ -1,4 +1,4 @@
-/** The commands, and what all of them share. */
+/** The program and its commands. */
 import { Command } from "commander";
 import { type CommandNode, treeOf } from "./command-tree.ts";
 import type { Output } from "./output.ts";
@@ -7,7 +7,7 @@ import { version } from "./version.ts";
 interface Entry {
   readonly name: string;
   readonly summary: string;
-  /** Commands are loaded when they are needed: that of the server takes longer than listing some locks. */
+  /** Commands are loaded on demand: loading the server takes longer than listing locks. */
   load(): Promise<(command: Command, output: Output, tree: () => CommandNode) => void>;
 }
 
@@ -59,7 +59,7 @@ const entries: readonly Entry[] = [
   },
 ];
 
-/** The program with those of its commands whole that the arguments name, or all of them. */
+/** Builds the program, and loads the commands that the arguments name, or all of them. */
 export async function buildProgram(output: Output, args?: readonly string[]): Promise<Command> {
   const program = new Command("holdfast")
     .description("Distributed locks with leases, fences and fair queues, over the stores you already run.")
@@ -79,13 +79,13 @@ Examples:
   holdfast run nightly-report -- ./report.sh
   holdfast ls
 
-Where the locks are: --store URL or HOLDFAST_STORE names a store, --server HOST or HOLDFAST_SERVER names a server.
+The locks are in a store: --store URL or HOLDFAST_STORE names a store, --server HOST or HOLDFAST_SERVER names a server.
 The default is the server at 127.0.0.1:7420.`,
     );
   const wanted = args === undefined || args.includes("completion") ? undefined : args;
   for (const { name, summary, load } of entries) {
     const command = program.command(name).summary(summary);
-    // Until it is loaded it has nothing but its place in the list.
+    // A command that is not loaded only appears in the list.
     if (wanted === undefined || wanted.includes(name)) (await load())(command, output, () => treeOf(program));
     adviseAfterErrors(command, `holdfast ${name}`);
   }
@@ -93,7 +93,7 @@ The default is the server at 127.0.0.1:7420.`,
   return program.showHelpAfterError(`  The commands are ${names}. Run holdfast help for more.`);
 }
 
-/** What is printed after an error in the words of a command. */
+/** Adds advice to the errors of a command. */
 function adviseAfterErrors(command: Command, path: string): void {
   command.showHelpAfterError(`  Write: ${path} ${command.usage()}\n  Run ${path} --help for more.`);
   for (const child of command.commands) adviseAfterErrors(child, `${path} ${child.name()}`);

@@ -1,22 +1,22 @@
-/** The signals by which people and service managers end a command. */
+/** The signals of people and service managers that end a command. */
 import { constants } from "node:os";
 import { exitCodes } from "./exit-codes.ts";
 
 export interface StopSignal {
   /** Aborts with the first of the signals. */
   readonly signal: AbortSignal;
-  /** The number of that signal; 0 before. */
+  /** The number of that signal, or 0 before it. */
   number(): number;
-  /** From now on the signals are somebody else's. */
+  /** Stops listening for the signals. */
   forget(): void;
 }
 
 const stopSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** A terminal signals everything that runs in it, and so does a parent that passes signals on: these two are one. */
-const SAME_MS = 500;
+/** Signals within this time count as one: a terminal and a parent process may both send it. */
+const DUPLICATE_MS = 500;
 
-/** The first signal asks to end; the second one ends the process at once. */
+/** The first signal aborts `signal`; a second one ends the process at once. */
 export function stopSignal(signals: readonly NodeJS.Signals[] = stopSignals): StopSignal {
   const controller = new AbortController();
   let first = 0;
@@ -25,7 +25,7 @@ export function stopSignal(signals: readonly NodeJS.Signals[] = stopSignals): St
     const number = constants.signals[name];
     const listener = () => {
       if (first !== 0) {
-        if (performance.now() - firstMs > SAME_MS) process.exit(exitCodes.signal + number);
+        if (performance.now() - firstMs > DUPLICATE_MS) process.exit(exitCodes.signal + number);
         return;
       }
       first = number;

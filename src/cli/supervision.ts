@@ -1,4 +1,4 @@
-/** Runs a command for as long as a lease is held, and not longer. */
+/** Runs a command while a lease is held, and stops it before the lease ends. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Writable } from "node:stream";
@@ -15,25 +15,24 @@ export interface SupervisionOptions {
   readonly args: readonly string[];
   readonly env: NodeJS.ProcessEnv;
   readonly plan: KillPlan;
-  /** Whether the command stays in our own process group, where it has the terminal. Its children are then not stopped with it. */
+  /** Whether the command stays in this process group, with the terminal. Its child processes are then not stopped with it. */
   readonly foreground: boolean;
   note(text: string): void;
 }
 
-/** What came of it: the command ended by itself, or was stopped because of its lease. */
+/** Either the command ended by itself, or it was stopped because of its lease. */
 export type Ending = { readonly lost: false; readonly exitCode: number } | { readonly lost: true };
 
-/** How often a group that was killed is looked at until it is gone. */
+/** The interval of checks whether a killed group is gone. */
 const GROUP_TICK_MS = 5;
 
-/** Passed on as they come. A terminal's own go to the command by themselves where it shares our group. */
+/** Signals that are passed on. In the foreground the terminal itself sends its signals to the command. */
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"] as const;
 const fromTerminal: readonly string[] = ["SIGINT", "SIGQUIT", "SIGWINCH"];
 
 /**
- * The command begins as a shell that waits for a word, and becomes the command only then. Its number is known before it does
- * anything: without that, whoever kills us right after the start leaves a command behind that nobody knows of. When we are
- * gone before the word, it ends.
+ * The command begins as a shell, which waits for a line and then becomes the command. So the watchdog knows its process id before
+ * the command does anything. If this process is killed before that, the shell ends.
  */
 const gate = 'read -r go <&3 && exec 3<&- && exec "$@"';
 
@@ -50,9 +49,9 @@ class Supervision {
   readonly #watchdog: Watchdog;
   readonly #listeners = new Map<NodeJS.Signals, () => void>();
   #timer: NodeJS.Timeout | undefined;
-  /** When SIGKILL is due, once SIGTERM was sent. A renewal that comes after that changes nothing any more. */
+  /** The time of SIGKILL, once SIGTERM was sent. A later renewal does not change it. */
   #killAtMs = Number.POSITIVE_INFINITY;
-  /** The end of the lease that the watchdog knows of. */
+  /** The end of the lease that was sent to the watchdog. */
   #armedMs = 0;
   #stopping = false;
   #over = false;
@@ -61,7 +60,7 @@ class Supervision {
     this.#lease = lease;
     this.#options = options;
     const { command, args, env, foreground } = options;
-    // Both before there is a command: from its first moment on, no signal is lost and somebody looks after it.
+    // Before the command exists, so that no signal is lost and the watchdog guards it from the start.
     this.#listen();
     this.#watchdog = startWatchdog();
     const [shell, ...shellOptions] = shellFor(env);
@@ -80,35 +79,34 @@ class Supervision {
     const { pid } = this.#child;
     if (pid === undefined) return;
     this.#watchdog.guard(this.#targetOf(pid));
-    // At once, and not with the first change: nothing of the lease may change before its time is up.
-    this.#look();
-    lease.signal.addEventListener("abort", () => this.#look(), { once: true });
+    // At once, because the lease may end without a change before.
+    this.#check();
+    lease.signal.addEventListener("abort", () => this.#check(), { once: true });
     void this.#follow();
     this.#open();
   }
 
-  /** Lets the command begin. What the watchdog was told lies in its pipe by now, and stays there should we be killed. */
+  /** Lets the command begin. The lines for the watchdog are in its pipe by now, and stay there if this process is killed. */
   #open(): void {
     const pipe = this.#child.stdio[3] as Writable;
     pipe.on("error", () => {});
     pipe.end("go\n");
   }
 
-  /** A group by a negative number, as kill(2) takes it. */
+  /** A negative number names a process group, as for kill(2). */
   #targetOf(pid: number): number {
     return this.#options.foreground ? pid : -pid;
   }
 
-  /** Looks at the lease after every change of it. */
   async #follow(): Promise<void> {
     for await (const _ of this.#lease.watch()) {
       if (this.#over) return;
-      this.#look();
+      this.#check();
     }
   }
 
-  /** Does what is due, and sets a timer for what is due next. */
-  #look(): void {
+  /** Sends the signals that are due, and sets a timer for the next one. */
+  #check(): void {
     clearTimeout(this.#timer);
     if (this.#over) return;
     const { killAfterMs, marginMs } = this.#options.plan;
@@ -118,7 +116,7 @@ class Supervision {
       this.#kill();
       return;
     }
-    // Only when it has moved: every new alarm costs the watchdog two processes.
+    // Only after a renewal, since every alarm costs the watchdog two processes.
     if (!this.#stopping && nowMs + leftMs > this.#armedMs + 1) {
       this.#armedMs = nowMs + leftMs;
       this.#watchdog.arm(leftMs - marginMs / 2);
@@ -130,11 +128,11 @@ class Supervision {
         `holdfast: the lease on "${this.#lease.key}" is about to end. Stopping the command.`,
       );
       this.#signal("SIGTERM");
-      // A command that is stopped gets to see it only when it goes on.
+      // A stopped command gets SIGTERM only after SIGCONT.
       this.#signal("SIGCONT");
     }
     const dueMs = this.#stopping ? this.#killAtMs - nowMs : leftMs - killAfterMs - marginMs;
-    this.#timer = setTimeout(() => this.#look(), Math.ceil(dueMs));
+    this.#timer = setTimeout(() => this.#check(), Math.ceil(dueMs));
   }
 
   #kill(): void {
@@ -148,7 +146,7 @@ class Supervision {
   }
 
   async #exited(code: number | null, signal: NodeJS.Signals | null): Promise<Ending> {
-    // While we were stopped ourselves, the watchdog may have killed it; and whether it had ended in time, nobody can tell.
+    // If this process was stopped, the command may have run past the end of its lease.
     const lost = this.#stopping || !this.#lease.held;
     if (lost && !this.#options.foreground) await this.#endGroup();
     this.#finish();
@@ -156,10 +154,7 @@ class Supervision {
     return { lost, exitCode: signal === null ? (code ?? 0) : exitCodes.signal + constants.signals[signal] };
   }
 
-  /**
-   * What the command has left of its group has had its chance. It is waited for, because the lease is given back after this: the
-   * next holder must not meet somebody who is still dying.
-   */
+  /** Kills the rest of the group and waits for its end, because the lease is released after this. */
   async #endGroup(): Promise<void> {
     this.#stopping = true;
     const endMs = performance.now() + this.#options.plan.marginMs;
@@ -173,15 +168,15 @@ class Supervision {
     for (const [name, listener] of this.#listeners) process.off(name, listener);
   }
 
-  /** Whether there is somebody to signal. */
+  /** Returns whether the process or the group exists. */
   #signal(signal: NodeJS.Signals): boolean {
     const { pid } = this.#child;
-    // A command that could not be started has no number, and none at all would be our own group.
+    // Without a process id, kill(2) would signal this process group.
     if (pid === undefined) return false;
     try {
       return process.kill(this.#targetOf(pid), signal);
     } catch {
-      // It has ended by itself, and its end is about to be told.
+      // It has ended.
       return false;
     }
   }
@@ -189,13 +184,13 @@ class Supervision {
   #listen(): void {
     const { foreground } = this.#options;
     for (const name of forwarded) {
-      const comesByItself = foreground && process.stdin.isTTY && fromTerminal.includes(name);
+      const isFromTerminal = foreground && process.stdin.isTTY && fromTerminal.includes(name);
       this.#on(name, () => {
-        if (!comesByItself) this.#signal(name);
+        if (!isFromTerminal) this.#signal(name);
       });
     }
-    // In the foreground the terminal stops all of us. Otherwise the command must not run while we do not look after it:
-    // it is stopped first, and goes on only after a look at the lease.
+    // In the foreground the terminal stops the command as well. Otherwise it is stopped first, and continues only after a check
+    // of the lease: it must not run unsupervised.
     if (!foreground) {
       this.#on("SIGTSTP", () => {
         this.#signal("SIGSTOP");
@@ -203,7 +198,7 @@ class Supervision {
       });
     }
     this.#on("SIGCONT", () => {
-      this.#look();
+      this.#check();
       if (!this.#stopping) this.#signal("SIGCONT");
     });
   }

@@ -1,4 +1,4 @@
-/** Which store a command works on: straight, or through a server. */
+/** The store of a command, reached directly or through a server. */
 import { readFileSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { createLocks, type Locks } from "../client/index.ts";
@@ -8,7 +8,7 @@ import { parseDuration } from "./duration.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { CliError, usageError } from "./failure.ts";
 
-/** The options of every command that needs a store, as commander reads them. */
+/** The options of every command that needs a store. */
 export interface TargetOptions {
   readonly store?: string;
   readonly server?: string;
@@ -22,7 +22,7 @@ export interface TargetOptions {
 
 export const DEFAULT_SERVER = "holdfast://127.0.0.1:7420";
 
-/** Adds those options. Each has an environment variable. The help of --token names its own: a flag can be read by all users. */
+/** Adds the options. Each has an environment variable; that of --token is in its help, because other users can read flags. */
 export function addTargetOptions(command: Command): Command {
   return command
     .addOption(new Option("--store <url>", "the store, such as redis://localhost:6379").env("HOLDFAST_STORE"))
@@ -54,7 +54,7 @@ export function addTargetOptions(command: Command): Command {
 
 export interface Target {
   readonly url: string;
-  /** The flag or variable with the URL; absent for the default server, which may not be running. */
+  /** The flag or variable with the URL. Absent for the default server, which may not be running. */
   readonly origin: string | undefined;
   /** The flag or variable with the token. */
   readonly tokenOrigin: string;
@@ -62,7 +62,7 @@ export interface Target {
   readonly timeoutMs: number;
 }
 
-/** A flag wins over the environment; of flags, and of variables, there can be one only. */
+/** A flag overrides the environment. Two flags, or two variables, exclude each other. */
 export function resolveTarget(command: Command): Target {
   const options = command.opts<TargetOptions>();
   const timeoutMs = parseDuration("--timeout", options.timeout);
@@ -115,7 +115,7 @@ function urlOf(command: Command, options: TargetOptions): Pick<Target, "url" | "
   return { url: serverUrl(server, origin), origin };
 }
 
-/** A server may be named as a host, by the URL that it logs, or as a store. */
+/** Accepts a host, the URL that the server logs, or a store URL of a server. */
 function serverUrl(text: string, origin: string): string {
   if (/^holdfasts?:\/\//i.test(text)) return text;
   if (/^https?:\/\//i.test(text)) return text.replace(/^http/i, "holdfast");
@@ -129,7 +129,7 @@ function serverUrl(text: string, origin: string): string {
 }
 
 function connectionOptions(options: TargetOptions, url: string): OpenStoreOptions {
-  // An empty variable counts as unset here, too.
+  // An empty variable counts as unset.
   const tlsCa = options.tlsCa || undefined;
   const clientCert = options.clientCert || undefined;
   const clientKey = options.clientKey || undefined;
@@ -184,7 +184,7 @@ export function openTarget({ url, origin = "url", tokenOrigin, options }: Target
   return openNamed(url, origin, options, tokenOrigin);
 }
 
-/** Opens a store. Errors name the flags that gave the URL and the token, in place of the arguments of `openStore`. */
+/** Opens a store. Errors name the flags of the URL and the token instead of the arguments of `openStore`. */
 export async function openNamed(
   url: string,
   origin: string,
@@ -199,7 +199,7 @@ export async function openNamed(
   }
 }
 
-/** Runs the body with a client of the target, and closes it whatever the body does. The signal cuts opening it short. */
+/** Runs the body with a client of the target, and closes the client. The signal aborts opening. */
 export async function withLocks<T>(
   target: Target,
   body: (locks: Locks) => Promise<T>,
@@ -225,7 +225,6 @@ export async function withLocks<T>(
   }
 }
 
-/** Nothing is asked of a store before it is open, so there is nothing to take back. */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {
@@ -234,7 +233,7 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
   });
 }
 
-/** If no store was named and the default server is not running, the error lists the ways to name one. */
+/** Adds advice to the error if no store was named and the default server is not running. */
 function explained(error: unknown, target: Target): unknown {
   const advice = adviceFor(target);
   if (advice === undefined || !(error instanceof HoldfastError) || error.code !== "STORE_UNAVAILABLE")
@@ -243,7 +242,7 @@ function explained(error: unknown, target: Target): unknown {
   return new CliError(exitCodes.unavailable, message, advice);
 }
 
-/** What to do when the default server cannot be reached. */
+/** Advice if the default server cannot be reached. */
 export function adviceFor({ origin }: Target): string | undefined {
   if (origin !== undefined) return undefined;
   return (

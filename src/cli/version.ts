@@ -1,4 +1,4 @@
-/** The version of this package, as its package.json says. */
+/** The version in package.json. */
 import { readFileSync } from "node:fs";
 
 const { version: text } = JSON.parse(

@@ -1,23 +1,21 @@
 /**
- * Kills the command of `holdfast run` where this process cannot: when it was killed itself, or is stopped while the lease runs
- * out. It is a shell, which costs next to nothing, in a session of its own, which no terminal signals.
+ * A shell that kills the command of `holdfast run` if this process cannot, because it was killed or stopped. It has a session of
+ * its own, which no terminal signals.
  *
- * It is told over a pipe how long the lease is good for, with every renewal anew. When that time is over without a newer one,
- * or the pipe ends without a goodbye, it sends SIGKILL to the command's process group.
+ * After each renewal it gets the remaining time of the lease over a pipe. When that time is over, or when the pipe ends without
+ * `done`, it sends SIGKILL to the process group of the command.
  */
 import { spawn } from "node:child_process";
 import type { Writable } from "node:stream";
 
 /**
- * The first line that it reads is the process or group to kill, as kill(1) takes it. Each further one is a time in seconds. An alarm
- * is a subshell that sleeps and then kills; a new one is set before the old one is taken back.
+ * The first line is the process or group to kill, as for kill(1). Each further line is a time in seconds. An alarm is a subshell
+ * that sleeps and then kills; a new alarm starts before the old one is cancelled.
  *
- * An alarm is taken back with SIGKILL, which cannot get lost. With a trap it could, between two of the shell's own steps: then
- * the shell waited for it until it went off, heard of no renewal meanwhile, and the next alarm killed a command that was well. What
- * remains is the alarm's sleep, which ends by itself and does nothing.
+ * An alarm is cancelled with SIGKILL. A trap could miss its signal between two steps of the shell. The shell then
+ * waited for the old alarm, read no renewal, and killed a healthy command. The `sleep` of a cancelled alarm goes on and has no effect.
  *
- * A sleep that a signal has ended is no alarm: whoever stops every process of a service may come to the sleep first, and the command
- * is to have its time to end.
+ * A sleep that a signal ended does not kill: a service manager that stops all processes may signal the sleep first.
  */
 const script = `
 alarm() {
@@ -43,20 +41,20 @@ cancel
 `;
 
 export interface Watchdog {
-  /** Tells what to kill: a process, or a group if the number is negative. Before anything else. */
+  /** Sets the process to kill, or the group if the number is negative. Comes first. */
   guard(target: number): void;
-  /** Kills after this time, unless it is told another one before. */
+  /** Kills after this time, unless it is armed again before. */
   arm(ms: number): void;
   /** The command has ended. */
   dismiss(): void;
 }
 
-/** How often a watchdog that was ended from outside is replaced. More is no accident, and would be no use. */
+/** The limit of replacements of a watchdog that was killed. */
 const MAX_REPLACED = 20;
 
 /**
- * Starts it. One that is ended from outside is replaced: a service manager that stops a service signals every process of it,
- * and the command may take its time to end while nobody but us would look after it.
+ * Starts a watchdog, and replaces it if it is killed. A service manager that stops a service signals every process of it, while
+ * the command may need time to end.
  */
 export function startWatchdog(): Watchdog {
   let target: number | undefined;
@@ -71,34 +69,34 @@ export function startWatchdog(): Watchdog {
       detached: true,
       stdio: ["pipe", "ignore", "ignore"],
     });
-    // Where there is no shell, this process is on its own.
+    // Without a shell there is no watchdog.
     shell.on("error", () => {});
     shell.stdin.on("error", () => {});
     shell.once("exit", () => {
       if (dismissed || replaced++ >= MAX_REPLACED) return;
       pipe = start();
-      if (target !== undefined) tell(String(target));
+      if (target !== undefined) send(String(target));
       if (alarmAtMs !== undefined) arm(alarmAtMs - performance.now());
-      // Its alarm may have outlived it, and would kill the command although the lease has been renewed meanwhile.
+      // Its alarm may still run, and would kill the command although the lease was renewed.
       if (shell.pid !== undefined) killGroup(shell.pid);
     });
     shell.unref();
     return shell.stdin;
   }
 
-  function tell(word: string): void {
+  function send(word: string): void {
     pipe.write(`${word}\n`);
   }
 
   function arm(ms: number): void {
     alarmAtMs = performance.now() + ms;
-    tell((Math.max(0, ms) / 1_000).toFixed(3));
+    send((Math.max(0, ms) / 1_000).toFixed(3));
   }
 
   return {
     guard(pid) {
       target = pid;
-      tell(String(pid));
+      send(String(pid));
     },
     arm,
     dismiss() {
@@ -112,6 +110,6 @@ function killGroup(leader: number): void {
   try {
     process.kill(-leader, "SIGKILL");
   } catch {
-    // Nothing is left of it.
+    // The group is gone.
   }
 }

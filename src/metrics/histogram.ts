@@ -1,7 +1,7 @@
-/** A distribution of durations that costs a few nanoseconds to add to; several of these are added to in every lock cycle. */
+/** A histogram of durations. Adding takes nanoseconds, because every lock cycle adds to several. */
 import { type Labels, labelKey } from "./labels.ts";
 
-/** From a tenth of a millisecond to an hour. Clients and servers share them, so that their figures can be laid side by side. */
+/** From a tenth of a millisecond to an hour. Clients and servers share the bounds, so that their figures are comparable. */
 export const DURATION_BOUNDS_S: readonly number[] = [
   0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 3_600,
 ];
@@ -29,7 +29,7 @@ interface Value {
   readonly value: number;
 }
 
-/** In the form that a registry of prom-client asks its metrics for. */
+/** A metric for a registry of prom-client. */
 export class Histogram {
   readonly name: string;
   readonly help: string;
@@ -40,7 +40,7 @@ export class Histogram {
     this.help = help;
   }
 
-  /** What durations with these labels are added to. Keep it: finding it costs more than adding. */
+  /** Returns the function that adds durations with these labels. Keep it, because finding it costs more than adding. */
   of(labels: Labels = {}): (milliseconds: number) => void {
     const key = labelKey(labels);
     const series = this.#series.get(key) ?? new Series(labels);
@@ -64,7 +64,7 @@ export class Histogram {
     return { name, help, type: "histogram", values, aggregator: "sum" };
   }
 
-  /** In place, because whoever adds to a series keeps it. */
+  /** In place, because the functions of `of` keep their series. */
   reset(): void {
     for (const series of this.#series.values()) {
       series.counts.fill(0);

@@ -1,7 +1,7 @@
-/** What series of one metric are told apart by. */
+/** The labels of a series. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** The same for the same labels, in whatever order they were named. */
+/** Does not depend on the order of the labels. */
 export function labelKey(labels: Labels): string {
   return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

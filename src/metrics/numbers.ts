@@ -1,11 +1,11 @@
 import { type Labels, labelKey } from "./labels.ts";
 
-/** One number, changed in place. */
+/** A number that is changed in place. */
 export interface Cell {
   value: number;
 }
 
-/** Counts, or levels, in the form that a registry of prom-client asks its metrics for. */
+/** Counters or gauges for a registry of prom-client. */
 export class Numbers {
   readonly name: string;
   readonly help: string;
@@ -13,7 +13,7 @@ export class Numbers {
   readonly #aggregator: "sum" | "min";
   readonly #cells = new Map<string, Cell & { readonly labels: Labels }>();
 
-  /** `aggregator` says how the numbers of several processes become one, where prom-client gathers those of a cluster. */
+  /** `aggregator` combines the numbers of several processes when prom-client collects those of a cluster. */
   constructor(type: "counter" | "gauge", name: string, help: string, aggregator: "sum" | "min" = "sum") {
     this.name = name;
     this.help = help;
@@ -21,7 +21,7 @@ export class Numbers {
     this.#aggregator = aggregator;
   }
 
-  /** The number with these labels. Keep it: finding it costs more than counting. */
+  /** The number with these labels. Keep it, because finding it costs more than counting. */
   of(labels: Labels = {}): Cell {
     const key = labelKey(labels);
     const cell = this.#cells.get(key) ?? { labels, value: 0 };
@@ -35,7 +35,7 @@ export class Numbers {
     return { name, help, type: this.#type, values, aggregator: this.#aggregator };
   }
 
-  /** In place, because whoever counts keeps the cell. A level stays: it says how things are. */
+  /** Resets counters in place, because callers keep their cells. A gauge keeps its value. */
   reset(): void {
     if (this.#type === "gauge") return;
     for (const cell of this.#cells.values()) cell.value = 0;

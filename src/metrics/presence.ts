@@ -1,7 +1,4 @@
-/**
- * Counts what is present by its coming and going, each once. What came before anybody counted is not there to be taken off
- * when it goes, so a level never falls below zero.
- */
+/** Counts present things by level. A thing that entered before counting began is ignored when it leaves, so no level is negative. */
 export class Presence<Thing extends object, Level> {
   readonly #present = new Map<Thing, Level>();
   readonly #change: (level: Level, by: 1 | -1) => void;

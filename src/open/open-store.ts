@@ -1,26 +1,21 @@
-/**
- * Stores by URL, for programs that are told where locks are kept: the command line and the server. An application that
- * has a database client of its own passes that to the store instead.
- */
+/** Opens stores by URL, for the command line and the server. Applications pass their own database clients to stores instead. */
 import { checkOptionNames, HoldfastError, invalid, type Store } from "../store/index.ts";
 import type { RemoteTls } from "../stores/remote/index.ts";
 import { redisClient } from "./redis-client.ts";
 import { credentialsOf, decoded, hostsOf, namedHostsOf, readBy, withScheme } from "./store-url.ts";
 
-/** What a URL cannot say, or should not. */
 export interface OpenStoreOptions {
-  /** The bearer token for a lock server (`holdfast:`, `holdfasts:`). It does not belong into a URL, which people log and share. */
+  /** The bearer token for a lock server (`holdfast:`, `holdfasts:`). It is not part of the URL, because URLs are logged and shared. */
   readonly token?: string;
-  /** Whom to trust and what certificate to show, for `holdfasts:`. */
+  /** Certificates, for `holdfasts:`. */
   readonly tls?: RemoteTls;
 }
 
-/** Opens the client that a URL names, and a store over it. */
 type Open = (url: string, options: OpenStoreOptions) => Promise<Opened>;
 
 interface Opened {
   readonly store: Store;
-  /** Ends the client, after the store was closed. */
+  /** Closes the client, after the store. */
   end(): unknown;
 }
 
@@ -41,13 +36,11 @@ const openers: Readonly<Record<string, Open>> = {
   "holdfasts:": openServer,
 };
 
-/** What a URL may begin with. */
 export const storeSchemes: readonly string[] = Object.keys(openers);
 
 /**
- * Opens a store by its URL. Its client is imported when it is needed, and closed with the store. Tables are made where they
- * are missing. For the store of a lock server it waits until one has answered, and rejects with `STORE_UNAVAILABLE` when
- * none does.
+ * Opens a store by its URL. The database client is imported on demand and closed with the store. Missing tables are created. For
+ * lock servers it connects first, and rejects with `STORE_UNAVAILABLE` if no server answers.
  *
  * @example
  * const locks = createLocks(await openStore("redis://localhost:6379"));
@@ -65,7 +58,7 @@ export async function openStore(url: string, options: OpenStoreOptions = {}): Pr
   return closingClient(await open(known, options));
 }
 
-/** The store itself, but for one thing: closing it also ends the client, which nobody else knows of. */
+/** Makes `close` of the store close the client as well. */
 function closingClient({ store, end }: Opened): Store {
   const close = store.close.bind(store);
   let closed: Promise<void> | undefined;
@@ -106,7 +99,7 @@ async function openPostgres(url: string): Promise<Opened> {
   hostsOf(url);
   const { Client, Pool } = (await load("pg", "postgres:", () => import("pg"))).default;
   const { postgresStore } = await import("../stores/postgres/index.ts");
-  // A pool reads the URL when it connects, which is too late to say that it is wrong.
+  // Validates the URL, which a pool reads only when it connects.
   readBy("pg", url, () => new Client({ connectionString: url }));
   const pool = new Pool({ connectionString: url });
   pool.on("error", () => {});
@@ -142,7 +135,7 @@ async function openEtcd(url: string): Promise<Opened> {
   return { store: etcdStore(client), end: () => client.close() };
 }
 
-/** The port of a lock server that nobody named another one for. */
+/** The default port of a lock server. */
 const SERVER_PORT = 7_420;
 
 /** Several hosts are servers over one store: holdfast://one:7420,two:7420. */
@@ -173,12 +166,12 @@ async function openServer(url: string, { token, tls }: OpenStoreOptions): Promis
   return { store, end: () => {} };
 }
 
-/** An address of IPv6, as it stands in a URL. */
+/** A host as it is written in a URL: IPv6 addresses have brackets. */
 function bracketed(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** Imports a client, and says how to get it where it is missing. */
+/** Imports a client. If it is missing, the error has the command that installs it. */
 async function load<T>(name: string, scheme: string, importIt: () => Promise<T>): Promise<T> {
   try {
     return await importIt();

@@ -1,12 +1,11 @@
 /**
- * The Redis client of a URL. It tells why a server cannot be reached: by itself, ioredis keeps commands back and connects again and
- * again, so that whoever asks hears nothing but silence.
+ * The Redis client of a URL. Its commands fail with the reason if the server cannot be reached. ioredis by itself queues them and
+ * reconnects without end.
  */
 import type { Cluster, Redis } from "ioredis";
 import { classesOf, HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { credentialsOf, type Host, namedHostsOf, pathOf, readBy } from "./store-url.ts";
 
-/** What `ioredis` exports. */
 export interface Ioredis {
   readonly Redis: typeof Redis;
   readonly Cluster: typeof Cluster;
@@ -20,17 +19,17 @@ export function redisClient(url: string, ioredis: Ioredis): Redis | Cluster {
 
 function singleServer(url: string, host: Host | undefined, { Redis }: Ioredis): Redis {
   const client = readBy("ioredis", url, () => new Redis(url));
-  const trouble = tellingTrouble(client);
+  const outage = failDuringOutage(client);
   client.on("error", (error: unknown) => {
     const { command } = Object(error) as { command?: { name?: unknown; args?: unknown } };
-    // A login that was refused has its password among the arguments.
+    // The arguments of a refused login contain the password.
     if (command?.name === "auth") command.args = [];
     if (command?.name === "select") {
-      trouble.is(wrongDatabase(pathOf(url), error));
-      // The connection would be used with database 0. It has not been yet: the client asks whether the server is ready after this.
+      outage.begin(wrongDatabase(pathOf(url), error));
+      // Disconnects before the client uses database 0. It becomes ready only after this.
       client.disconnect(true);
     } else if (client.status !== "ready" && isSystemError(error)) {
-      trouble.is(unreachable(`${host?.host}:${host?.port ?? REDIS_PORT}`, error));
+      outage.begin(unreachable(`${host?.host}:${host?.port ?? REDIS_PORT}`, error));
     }
   });
   return client;
@@ -48,19 +47,18 @@ function cluster(url: string, hosts: readonly Host[], { Cluster }: Ioredis): Clu
     {
       redisOptions: clusterOptions(url),
       clusterRetryStrategy(attempt, reason) {
-        // A host without an address is told here, and nowhere else.
-        if (reason !== undefined) trouble.is(unreachable(names, reason));
+        // The client reports a host without an address only here.
+        if (reason !== undefined) outage.begin(unreachable(names, reason));
         return Math.min(100 + attempt * 2, 2_000);
       },
     },
   );
-  const trouble = tellingTrouble(client);
+  const outage = failDuringOutage(client);
   client.on("error", (error: unknown) => {
     const { lastNodeError } = Object(error) as { lastNodeError?: unknown };
-    // What a server answered says more than that none was of use, and the store knows what it means. Why there is no connection
-    // the client does not tell.
+    // The answer of a server is more specific than the outer error, and the store can map it.
     const isAnswer = classesOf(lastNodeError).includes("ReplyError");
-    trouble.is(isAnswer ? lastNodeError : unreachable(names, error));
+    outage.begin(isAnswer ? lastNodeError : unreachable(names, error));
   });
   return client;
 }
@@ -76,21 +74,21 @@ function clusterOptions(url: string): { username?: string; password?: string; tl
   };
 }
 
-interface Trouble {
-  /** The last attempt to connect has failed for this. */
-  is(error: unknown): void;
+interface Outage {
+  /** The last attempt to connect failed with this error. */
+  begin(error: unknown): void;
 }
 
 /**
- * Has every command fail with what is in the way of the client, from when that is known until it is ready. What was kept
- * back already goes out later all the same, and does what a request that was given up may always do.
+ * Makes every command fail with the error of an outage until the client is ready. Commands that ioredis has queued are still sent
+ * later, which is safe for every request that was given up.
  */
-function tellingTrouble(client: Redis | Cluster): Trouble {
-  let trouble: { readonly error: unknown } | undefined;
+function failDuringOutage(client: Redis | Cluster): Outage {
+  let outage: { readonly error: unknown } | undefined;
   const waiting = new Set<(error: unknown) => void>();
   const call = client.call.bind(client) as (...words: string[]) => Promise<unknown>;
-  const telling = (...words: string[]): Promise<unknown> => {
-    if (trouble !== undefined) return Promise.reject(trouble.error);
+  const callOrFail = (...words: string[]): Promise<unknown> => {
+    if (outage !== undefined) return Promise.reject(outage.error);
     if (client.status === "ready") return call(...words);
     return new Promise((resolve, reject) => {
       waiting.add(reject);
@@ -99,20 +97,20 @@ function tellingTrouble(client: Redis | Cluster): Trouble {
         .finally(() => waiting.delete(reject));
     });
   };
-  Object.assign(client, { call: telling });
+  Object.assign(client, { call: callOrFail });
   client.on("ready", () => {
-    trouble = undefined;
+    outage = undefined;
   });
   return {
-    is(error) {
-      trouble = { error };
+    begin(error) {
+      outage = { error };
       for (const reject of waiting) reject(error);
       waiting.clear();
     },
   };
 }
 
-/** Errors of the system, of name resolution and of TLS have a code. What a server answered has none. */
+/** Errors of the system, of name resolution and of TLS have a code. Answers of a server have none. */
 function isSystemError(error: unknown): boolean {
   return typeof (Object(error) as { code?: unknown }).code === "string";
 }

@@ -1,10 +1,7 @@
-/**
- * What the URL of a store says, and what is wrong with it. A message never has more of a URL than the scheme, a host and a number in
- * place of a port: the rest may be a password.
- */
+/** Reads URLs of stores. Messages contain only the scheme, a host and a numeric port: the rest may be a password. */
 import { type HoldfastError, invalid } from "../store/index.ts";
 
-/** The URL with its scheme in small letters, as schemes mean the same in any, and the scheme with its colon. */
+/** The scheme with its colon, in lower case, and the URL with it. */
 export function withScheme(text: string): { readonly url: string; readonly scheme: string } {
   const given = /^[a-z][a-z0-9+.-]*:/i.exec(text)?.[0] ?? "";
   const scheme = given.toLowerCase();
@@ -16,10 +13,10 @@ export interface Host {
   readonly port: number | undefined;
 }
 
-/** Before the first "/", "?" or "#": who logs in, the hosts, and what follows. */
+/** The user, the hosts, and the rest from the first "/", "?" or "#" on. */
 const PARTS = /^[a-z+]+:\/\/(?:([^/?#]*)@)?([^/?#]*)(.*)$/s;
 
-/** The hosts of a URL, of which there may be several with commas between them. None is needed where the client has a default. */
+/** The hosts of a URL, separated by commas. A host may be empty, for the default of the client. */
 export function hostsOf(url: string): readonly Host[] {
   const [, , authority = "", rest = ""] = PARTS.exec(url) ?? [];
   return authority.split(",").map((text) => {
@@ -29,7 +26,7 @@ export function hostsOf(url: string): readonly Host[] {
   });
 }
 
-/** The same, where a client needs to be told a host. */
+/** The hosts of a URL. Throws if one is empty. */
 export function namedHostsOf(url: string): readonly Host[] {
   const hosts = hostsOf(url);
   if (hosts.every(({ host }) => host !== "")) return hosts;
@@ -44,7 +41,7 @@ function wrongPort(host: string, port: string, rest: string): HoldfastError {
   if (rest.includes("@")) {
     return invalid('url has a "/", "?" or "#" in its username or password. Write %2F, %3F or %23 instead.');
   }
-  // What is no number may be the password of a URL whose host was forgotten.
+  // A port that is not a number may be the password of a URL without a host.
   const given = /^\d+$/.test(port) ? `, not ${port}` : "";
   return invalid(`url must have a port from 1 to 65535 after the host "${host}"${given}.`);
 }
@@ -55,13 +52,13 @@ export function credentialsOf(url: string): { readonly username: string; readonl
   return { username: decoded(username), password: decoded(password) };
 }
 
-/** What follows the hosts, up to a "?" or "#". */
+/** The path after the hosts, without a query. */
 export function pathOf(url: string): string {
   const [, , , rest = ""] = PARTS.exec(url) ?? [];
   return /^[^?#]*/.exec(rest)?.[0] ?? "";
 }
 
-/** Not shown when it is wrong: it may be a password. */
+/** The error does not show the text, which may be a password. */
 export function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -71,21 +68,22 @@ export function decoded(text: string): string {
 }
 
 /**
- * Makes a client, which reads the URL. One that cannot is no cause to be kept: it may have the whole URL, as the `input` of
- * Node.js. What it says is told where none of the URL's secrets is in it.
+ * Makes a client from the URL. Its error does not become a cause, because it may contain the whole URL. Its message is passed on
+ * only if it contains no secret of the URL.
  */
 export function readBy<T>(client: string, url: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
-    const words = error instanceof Error ? error.message : "";
-    const said = words === "" || secretsIn(url).some((secret) => words.includes(secret)) ? "" : `: ${words}`;
-    throw invalid(`url is not valid for the package ${client}${said.replace(/\.$/, "")}.`);
+    const message = error instanceof Error ? error.message : "";
+    const detail =
+      message === "" || secretsIn(url).some((secret) => message.includes(secret)) ? "" : `: ${message}`;
+    throw invalid(`url is not valid for the package ${client}${detail.replace(/\.$/, "")}.`);
   }
 }
 
 function secretsIn(url: string): readonly string[] {
-  // Up to the last "@", wherever that is: a password may have come with characters that should have been escaped.
+  // Up to the last "@", because a password may contain characters that should have been escaped.
   const userinfo = /\/\/(.*)@/s.exec(url)?.[1] ?? "";
   const parameters = [...url.matchAll(/[?&][^=&]*(?:pass|secret|token|key)[^=&]*=([^&#]*)/gi)];
   const raw = [userinfo.slice(userinfo.indexOf(":") + 1), ...userinfo.split(/[:/?#@]/).slice(1)];

@@ -6,3 +6,4 @@ export { joinSignals } from "./joined-signal.ts";
 export { makeFolder } from "./make-folder.ts";
 export { pause } from "./pause.ts";
 export { takeLock } from "./process-lock.ts";
+export { withTimeout } from "./with-timeout.ts";

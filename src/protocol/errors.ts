@@ -1,24 +1,6 @@
-/** Holdfast's errors as they travel. */
+/** Converts errors to and from their messages. */
 import { type ErrorCode, HoldfastError, storeError } from "../store/index.ts";
 import { ErrorCode as WireCode } from "./gen/holdfast/v1/claims_pb.ts";
-
-const wireCodes: Readonly<Record<ErrorCode, WireCode>> = {
-  ACQUIRE_TIMEOUT: WireCode.ACQUIRE_TIMEOUT,
-  LEASE_LOST: WireCode.LEASE_LOST,
-  NOT_HELD: WireCode.NOT_HELD,
-  QUEUE_FULL: WireCode.QUEUE_FULL,
-  DEADLOCK: WireCode.DEADLOCK,
-  INVALID_ARGUMENT: WireCode.INVALID_ARGUMENT,
-  UNSUPPORTED: WireCode.UNSUPPORTED,
-  DURABILITY_UNAVAILABLE: WireCode.DURABILITY_UNAVAILABLE,
-  STORE_UNAVAILABLE: WireCode.STORE_UNAVAILABLE,
-  STORE_FAILURE: WireCode.STORE_FAILURE,
-  UNAUTHORIZED: WireCode.UNAUTHORIZED,
-  CLOSED: WireCode.CLOSED,
-  STALE_FENCE: WireCode.STALE_FENCE,
-};
-
-const codes = new Map(Object.entries(wireCodes).map(([code, wire]) => [wire, code as ErrorCode]));
 
 export interface FailureFields {
   readonly code: WireCode;
@@ -27,9 +9,8 @@ export interface FailureFields {
 }
 
 /**
- * What a caller is told. The cause stays here: it may name hosts and users that are nobody's business.
- *
- * That the store behind the server was closed is an outage of the server's to its clients, who can ask another.
+ * The error for a caller. It has no cause, which may name hosts and users of the server. A closed store is an outage for
+ * clients, who can use another server.
  */
 export function failureOf(error: unknown): FailureFields {
   if (!(error instanceof HoldfastError)) {
@@ -39,12 +20,12 @@ export function failureOf(error: unknown): FailureFields {
       key: "",
     };
   }
-  const code = error.code === "CLOSED" ? WireCode.STORE_UNAVAILABLE : wireCodes[error.code];
+  const code = error.code === "CLOSED" ? WireCode.STORE_UNAVAILABLE : WireCode[error.code];
   return { code, message: error.message, key: error.key ?? "" };
 }
 
 export function errorOf(failure: FailureFields): HoldfastError {
-  const code = codes.get(failure.code) ?? "STORE_FAILURE";
-  const details = { key: failure.key === "" ? undefined : failure.key };
-  return storeError(code, failure.message, details);
+  const name = WireCode[failure.code] ?? "UNSPECIFIED";
+  const code = name === "UNSPECIFIED" ? "STORE_FAILURE" : (name as ErrorCode);
+  return storeError(code, failure.message, { key: failure.key === "" ? undefined : failure.key });
 }

@@ -1,8 +1,8 @@
 const FIRST_BYTES = 1_024;
 
 /**
- * Copies pieces into one block of memory, which doubles when it is full. Node keeps the whole 64 KiB that it has read at a time for as long
- * as one byte of them is kept, and 100 bytes more for each piece.
+ * Copies pieces into one block, which doubles when it is full. Keeping the pieces instead would keep the 64 KiB that Node reads at
+ * a time for each of them.
  */
 export class GrowingBuffer {
   #block = Buffer.alloc(0);
@@ -12,12 +12,11 @@ export class GrowingBuffer {
     return this.#length;
   }
 
-  /** How much memory it takes. */
   get capacity(): number {
     return this.#block.length;
   }
 
-  /** What has been pushed. It stays as it is: later pieces are written behind it. */
+  /** The pushed bytes. Later pieces do not change them. */
   get bytes(): Buffer {
     return this.#block.subarray(0, this.#length);
   }

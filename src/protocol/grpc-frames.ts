@@ -1,19 +1,27 @@
-/** The frame that gRPC puts around each message of a stream: a byte of flags, four of length, the message. */
+/** The frames of gRPC around the messages of a stream: a byte of flags, four bytes of length, the message. */
 import { GrowingBuffer } from "./growing-buffer.ts";
-import { MalformedMessage } from "./wire.ts";
+import { MalformedMessage } from "./wire-reader.ts";
+import { Writer } from "./wire-writer.ts";
 
-export const PREFIX_BYTES = 5;
+const PREFIX_BYTES = 5;
 
 const COMPRESSED = 1;
 
-/** Fills in the prefix, for which the message has left room at its beginning. */
+/** A writer with room for the prefix of a frame. */
+export function newFrame(): Writer {
+  const writer = new Writer();
+  writer.skip(PREFIX_BYTES);
+  return writer;
+}
+
+/** Fills in the prefix of a message from {@link newFrame}. */
 export function sealFrame(bytes: Buffer): Buffer {
   bytes[0] = 0;
   bytes.writeUInt32BE(bytes.length - PREFIX_BYTES, 1);
   return bytes;
 }
 
-/** Cuts what arrives into messages. Holds at most one message that is not whole yet. */
+/** Splits the bytes of a stream into messages. Buffers at most one incomplete message. */
 export class FrameSplitter {
   readonly #maxBytes: number;
   #part: GrowingBuffer | undefined;
@@ -22,17 +30,12 @@ export class FrameSplitter {
     this.#maxBytes = maxBytes;
   }
 
-  /** Whether it is in the middle of a message. */
-  get isInside(): boolean {
-    return this.#part !== undefined;
-  }
-
-  /** How much memory the message takes that is not whole yet. */
+  /** The memory of the incomplete message. */
   get keptBytes(): number {
     return this.#part?.capacity ?? 0;
   }
 
-  /** The messages that are whole with this piece. Throws {@link MalformedMessage} when one is too long or compressed. */
+  /** Returns the messages that this piece completes. Throws {@link MalformedMessage} if one is too long or compressed. */
   push(piece: Buffer): Buffer[] {
     this.#part?.push(piece);
     const bytes = this.#part?.bytes ?? piece;

@@ -7,14 +7,14 @@ export * as session from "./gen/holdfast/v1/session_pb.ts";
 export { GrowingBuffer } from "./growing-buffer.ts";
 export { FrameSplitter } from "./grpc-frames.ts";
 export { checkJson } from "./json-check.ts";
-export { Pacer } from "./pacer.ts";
+export { MessageQueue } from "./message-queue.ts";
 export { type AnswerListener, AnswerWriter, readAnswers } from "./session-answers.ts";
 export { type Operation, type RequestMessage, RequestWriter, readRequest } from "./session-requests.ts";
 export { readDurability, readKey, wireDurabilities, wireKey, wireMs } from "./statuses.ts";
-export { MalformedMessage } from "./wire.ts";
+export { MalformedMessage } from "./wire-reader.ts";
 
-/** The version of the session's protocol that this release speaks. */
+/** The version of the session protocol. */
 export const SESSION_VERSION = 1;
 
-/** Where a session is opened. */
+/** The path of a session. */
 export const SESSION_PATH = "/holdfast.v1.Session/Open";

@@ -1,8 +1,8 @@
-/** Refuses JSON with fields or names that a message does not have: the default in place of a misspelt one is another lock. */
+/** Refuses JSON with unknown fields or enum names, since the default in place of a misspelt one would be another lock. */
 import type { DescEnum, DescField, DescMessage } from "@bufbuild/protobuf";
 import { invalid, nearest } from "../store/index.ts";
 
-/** Throws `INVALID_ARGUMENT`. JSON of the wrong type is left to the parser of messages. */
+/** Throws `INVALID_ARGUMENT`. The parser of messages refuses values of a wrong type. */
 export function checkJson(message: DescMessage, json: unknown, path = ""): void {
   if (typeof json !== "object" || json === null || Array.isArray(json)) return;
   for (const [name, value] of Object.entries(json)) {
@@ -41,9 +41,9 @@ function noSuchField(message: DescMessage, path: string, name: string) {
   );
 }
 
-/** The name that a word is a part of, such as `ttl` of `ttlMs`, or the one that is nearly the same. */
+/** Finds the name that contains the word, such as `ttlMs` for `ttl`, or the most similar name. */
 function meantBy(word: string, names: readonly string[]): string | undefined {
-  // Longer ones are not compared letter by letter.
+  // Bounds the work of the comparison.
   if (word.length > 64) return undefined;
   const letters = (text: string) => text.toLowerCase().replaceAll("_", "");
   const part = letters(word);

@@ -1,7 +1,7 @@
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
-import { MalformedMessage } from "./wire.ts";
+import { MalformedMessage } from "./wire-reader.ts";
 
-/** Reads a message that is rare enough for the general way. Whatever is wrong with it, it is malformed. */
+/** Reads a rare message with the library. Every error is a MalformedMessage. */
 export function parse<D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> {
   try {
     return fromBinary(schema, bytes);

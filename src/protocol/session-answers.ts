@@ -1,4 +1,4 @@
-/** What a server says on a session, written and read: see proto/holdfast/v1/session.proto. */
+/** Writes and reads the messages of a server: `OpenResponse` in proto/holdfast/v1/session.proto. */
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type {
   AcquireAnswer,
@@ -17,22 +17,18 @@ import {
   type Welcome,
   WelcomeSchema,
 } from "./gen/holdfast/v1/session_pb.ts";
-import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
+import { newFrame, sealFrame } from "./grpc-frames.ts";
 import { parse } from "./parse.ts";
 import { readPage, wireMs, wirePage } from "./statuses.ts";
-import { MalformedMessage, Reader, Writer } from "./wire.ts";
+import { MalformedMessage, Reader } from "./wire-reader.ts";
 
-/** Collects what goes into one message. */
+/** Collects the parts of one message. */
 export class AnswerWriter {
   #writer = newFrame();
   #isEmpty = true;
 
   get isEmpty(): boolean {
     return this.#isEmpty;
-  }
-
-  get bytes(): number {
-    return this.#writer.length;
   }
 
   welcome(fields: MessageInitShape<typeof WelcomeSchema>): void {
@@ -90,7 +86,7 @@ export class AnswerWriter {
     writer.end(start);
   }
 
-  /** The message in its frame. The next one begins. */
+  /** Returns the message in its frame, and begins the next one. */
   take(): Buffer {
     const frame = sealFrame(this.#writer.finish());
     this.#writer = newFrame();
@@ -135,7 +131,7 @@ export class AnswerWriter {
   }
 }
 
-/** Told what a message says, part by part. */
+/** Gets the parts of a message. */
 export interface AnswerListener {
   welcome(welcome: Welcome): void;
   goodbye(reason: string): void;
@@ -147,7 +143,7 @@ export interface AnswerListener {
   granted(owner: string, ref: GrantRef): void;
 }
 
-/** Reads a message. Throws MalformedMessage; what came before that has been told. */
+/** Reads a message. Throws MalformedMessage after passing on the parts before the invalid one. */
 export function readAnswers(bytes: Buffer, listener: AnswerListener): void {
   const reader = new Reader(bytes);
   for (let field = reader.field(); field !== 0; field = reader.field()) {
@@ -174,7 +170,7 @@ function readAnswer(reader: Reader, listener: AnswerListener): void {
   reader.leave(outer);
 }
 
-/** A claim's answer, before it is known of which verb it is. */
+/** The answer for a claim, of any verb. */
 interface ReadClaim {
   state: number;
   fence: bigint;
@@ -214,8 +210,8 @@ function acquireAnswer(claim: ReadClaim): AcquireAnswer {
   const { fence, acquiredAtMs, expiresInMs, retryInMs } = claim;
   if (claim.state === State.HELD) return { state: "held", fence, acquiredAtMs, expiresInMs };
   if (claim.state === State.WAITING) return { state: "waiting", expiresInMs, retryInMs, fence };
-  const reason = refusals[claim.state];
-  if (reason === undefined) throw new MalformedMessage("The answer to an acquire has another type.");
+  const reason = refusals.get(claim.state);
+  if (reason === undefined) throw new MalformedMessage("The answer to an acquire has an unknown state.");
   return { state: "refused", reason };
 }
 
@@ -233,7 +229,7 @@ function renewAnswer(claim: ReadClaim): RenewAnswer {
     case State.FAILED:
       return { state: "failed", error: claim.error };
     default:
-      throw new MalformedMessage("The answer to a heartbeat has another type.");
+      throw new MalformedMessage("The answer to a renewal has an unknown state.");
   }
 }
 
@@ -276,17 +272,15 @@ function readGranted(reader: Reader, listener: AnswerListener): void {
   listener.granted(owner, fence === 0n ? { key, id } : { key, id, fence });
 }
 
-const refusals: Readonly<Record<number, RefusalReason>> = {
-  [State.CONTENDED]: "contended",
-  [State.QUEUE_FULL]: "queue-full",
-  [State.ID_REUSED]: "id-reused",
-};
-
 const refusalStates: Readonly<Record<RefusalReason, State>> = {
   contended: State.CONTENDED,
   "queue-full": State.QUEUE_FULL,
   "id-reused": State.ID_REUSED,
 };
+
+const refusals = new Map(
+  Object.entries(refusalStates).map(([reason, state]) => [state as number, reason as RefusalReason]),
+);
 
 function stateOf(answer: AcquireAnswer | RenewAnswer): State {
   switch (answer.state) {
@@ -301,10 +295,4 @@ function stateOf(answer: AcquireAnswer | RenewAnswer): State {
     case "failed":
       return State.FAILED;
   }
-}
-
-function newFrame(): Writer {
-  const writer = new Writer();
-  writer.skip(PREFIX_BYTES);
-  return writer;
 }

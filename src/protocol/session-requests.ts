@@ -1,24 +1,23 @@
-/** What a client says on a session, written and read: see proto/holdfast/v1/session.proto. */
+/** Writes and reads the messages of a client: `OpenRequest` in proto/holdfast/v1/session.proto. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { bounds, type ClaimRef, type ClaimRequest, type LookQuery, type RenewRef } from "../store/index.ts";
 import { type Hello, HelloSchema, LookOperationSchema } from "./gen/holdfast/v1/session_pb.ts";
-import { PREFIX_BYTES, sealFrame } from "./grpc-frames.ts";
+import { newFrame, sealFrame } from "./grpc-frames.ts";
 import { parse } from "./parse.ts";
 import { readLimit, wireLimit } from "./statuses.ts";
-import { MalformedMessage, Reader, Writer } from "./wire.ts";
+import { MalformedMessage, Reader } from "./wire-reader.ts";
+import type { Writer } from "./wire-writer.ts";
 
-/** The longest text of a request is an info. The longest look is a prefix and a cursor, which is little longer than a key. */
+/** The longest text is an info. The longest look has a prefix and a cursor, which is little longer than a key. */
 const MAX_TEXT_BYTES = bounds.infoBytes;
 const MAX_LOOK_BYTES = 4_096;
 
-/** One operation, as the receiver reads it. */
 export type Operation =
   | { readonly number: number; readonly verb: "acquire"; readonly request: ClaimRequest }
   | { readonly number: number; readonly verb: "renew"; readonly refs: readonly RenewRef[] }
   | { readonly number: number; readonly verb: "release"; readonly refs: readonly ClaimRef[] }
   | { readonly number: number; readonly verb: "look"; readonly query: LookQuery };
 
-/** A message of the client's. */
 export interface RequestMessage {
   readonly hello: Hello | undefined;
   readonly listen: readonly string[];
@@ -26,14 +25,13 @@ export interface RequestMessage {
   readonly operations: readonly Operation[];
 }
 
-/** Collects what goes into one message. */
+/** Collects the parts of one message. */
 export class RequestWriter {
   #writer = newFrame();
-  /** The terms that stand in the message, to be found again. Most messages have one. */
+  /** The terms in the message, which operations share. Most messages have one. */
   #terms: ClaimRequest[] = [];
   #isEmpty = true;
 
-  /** Whether there is nothing to be sent. */
   get isEmpty(): boolean {
     return this.#isEmpty;
   }
@@ -114,7 +112,7 @@ export class RequestWriter {
     this.#writer.end(operation);
   }
 
-  /** The message in its frame. The next one begins. */
+  /** Returns the message in its frame, and begins the next one. */
   take(): Buffer {
     const frame = sealFrame(this.#writer.finish());
     this.#writer = newFrame();
@@ -131,7 +129,7 @@ export class RequestWriter {
   }
 
   #placeOf(request: ClaimRequest): number {
-    // It is mostly the latest one's.
+    // Compares only the last four, of which the latest nearly always matches.
     for (let place = this.#terms.length - 1; place >= 0 && place >= this.#terms.length - 4; place--) {
       if (haveSameTerms(request, this.#terms[place] as ClaimRequest)) return place;
     }
@@ -149,20 +147,20 @@ export class RequestWriter {
   }
 }
 
-/** Reads a message. Throws MalformedMessage, also when there are more operations than allowed. */
+/** Reads a message. Throws MalformedMessage, also for more operations than the limit. */
 export function readRequest(bytes: Buffer, maxOperations: number): RequestMessage {
   const reader = new Reader(bytes, MAX_TEXT_BYTES);
   const listen: string[] = [];
   const unlisten: string[] = [];
   const terms: Terms[] = [];
-  const operations: MutableOperation[] = [];
+  const operations: Operation[] = [];
   let hello: Hello | undefined;
   let refs = 0;
   for (let field = reader.field(); field !== 0; field = reader.field()) {
     if (field === 5) {
-      const operation = readOperation(reader);
+      const operation = readOperation(reader, terms);
       operations.push(operation);
-      refs += Math.max(1, operation.refs?.length ?? 1);
+      refs += "refs" in operation ? Math.max(1, operation.refs.length) : 1;
       if (refs > maxOperations)
         throw new MalformedMessage(`A message has more than ${maxOperations} operations.`);
     } else if (field === 4) terms.push(readTerms(reader));
@@ -174,106 +172,50 @@ export function readRequest(bytes: Buffer, maxOperations: number): RequestMessag
       throw new MalformedMessage(`A message has more than ${maxOperations} parts.`);
     }
   }
-  for (const operation of operations) complete(operation, terms);
-  return { hello, listen, unlisten, operations: operations as Operation[] };
+  return { hello, listen, unlisten, operations };
 }
 
-/** An operation while it is being read. */
-interface MutableOperation {
-  number: number;
-  verb: Operation["verb"] | undefined;
-  request: MutableRequest | undefined;
-  refs: RenewRef[] | undefined;
-  query: LookQuery | undefined;
-}
+type Terms = Pick<ClaimRequest, "weight" | "limit" | "priority" | "ttlMs" | "owner" | "info" | "application">;
 
-interface MutableRequest extends Terms {
-  terms: number;
-  key: string;
-  id: string;
-  token: string;
-  wait: boolean;
-}
-
-interface Terms {
-  weight: number;
-  limit: number;
-  priority: number;
-  ttlMs: number;
-  owner: string;
-  info: string;
-  application: string;
-}
-
-function readOperation(reader: Reader): MutableOperation {
+function readOperation(reader: Reader, terms: readonly Terms[]): Operation {
   const outer = reader.enter();
-  const operation: MutableOperation = {
-    number: 0,
-    verb: undefined,
-    request: undefined,
-    refs: undefined,
-    query: undefined,
-  };
+  let operation: Operation | undefined;
+  let number = 0;
   for (let field = reader.field(); field !== 0; field = reader.field()) {
-    if (field === 1) operation.number = reader.uint32();
-    else if (field === 2) {
-      operation.verb = "acquire";
-      operation.request = readAcquire(reader);
-    } else if (field === 3 || field === 4) {
-      operation.verb = field === 3 ? "renew" : "release";
-      operation.refs = readRefs(reader);
-    } else if (field === 5) {
-      operation.verb = "look";
-      operation.query = readQuery(reader.bytes());
-    } else reader.skip();
-  }
-  reader.leave(outer);
-  if (operation.number === 0 || operation.verb === undefined) {
-    throw new MalformedMessage("An operation has no number, or an unknown verb.");
-  }
-  return operation;
-}
-
-function readAcquire(reader: Reader): MutableRequest {
-  const outer = reader.enter();
-  const request: MutableRequest = {
-    terms: 0,
-    key: "",
-    id: "",
-    token: "",
-    wait: false,
-    weight: 0,
-    limit: 0,
-    priority: 0,
-    ttlMs: 0,
-    owner: "",
-    info: "",
-    application: "",
-  };
-  for (let field = reader.field(); field !== 0; field = reader.field()) {
-    if (field === 1) request.terms = reader.uint32();
-    else if (field === 2) request.key = reader.text();
-    else if (field === 3) request.id = reader.text();
-    else if (field === 4) request.token = reader.text();
-    else if (field === 5) request.wait = reader.bool();
+    if (field === 1) number = reader.uint32();
+    else if (field === 2) operation = { number, verb: "acquire", request: readAcquire(reader, terms) };
+    else if (field === 3) operation = { number, verb: "renew", refs: readRefs(reader) };
+    else if (field === 4) operation = { number, verb: "release", refs: readRefs(reader) };
+    else if (field === 5) operation = { number, verb: "look", query: readQuery(reader.bytes()) };
     else reader.skip();
   }
   reader.leave(outer);
-  return request;
+  if (operation === undefined || number === 0) {
+    throw new MalformedMessage("An operation has no number, or an unknown verb.");
+  }
+  return operation.number === number ? operation : { ...operation, number };
 }
 
-/** Terms may stand anywhere in a message, so they are put in when it has been read. */
-function complete({ request }: MutableOperation, terms: readonly Terms[]): void {
-  if (request === undefined) return;
-  const found = terms[request.terms];
-  if (found === undefined) throw new MalformedMessage("An operation refers to missing terms.");
-  request.weight = found.weight;
-  request.limit = found.limit;
-  request.priority = found.priority;
-  request.ttlMs = found.ttlMs;
-  request.owner = found.owner;
-  request.info = found.info;
-  request.application = found.application;
+function readAcquire(reader: Reader, allTerms: readonly Terms[]): ClaimRequest {
+  const outer = reader.enter();
+  let place = 0;
+  let key = "";
+  let id = "";
+  let token = "";
+  let wait = false;
+  for (let field = reader.field(); field !== 0; field = reader.field()) {
+    if (field === 1) place = reader.uint32();
+    else if (field === 2) key = reader.text();
+    else if (field === 3) id = reader.text();
+    else if (field === 4) token = reader.text();
+    else if (field === 5) wait = reader.bool();
+    else reader.skip();
+  }
+  reader.leave(outer);
+  const terms = allTerms[place];
+  if (terms === undefined) throw new MalformedMessage("An operation refers to terms that do not precede it.");
+  const { weight, limit, priority, ttlMs, owner, info, application } = terms;
+  return { key, id, token, weight, limit, priority, ttlMs, wait, owner, info, application };
 }
 
 function readTerms(reader: Reader): Terms {
@@ -349,10 +291,4 @@ function haveSameTerms(a: ClaimRequest, b: ClaimRequest): boolean {
     a.info === b.info &&
     a.application === b.application
   );
-}
-
-function newFrame(): Writer {
-  const writer = new Writer();
-  writer.skip(PREFIX_BYTES);
-  return writer;
 }

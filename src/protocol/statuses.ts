@@ -1,4 +1,4 @@
-/** What is seen of keys and claims, as it travels. */
+/** Converts statuses of keys and claims to and from their messages. */
 import { create } from "@bufbuild/protobuf";
 import {
   type ClaimStatus,
@@ -19,12 +19,12 @@ import { type LookAnswer, LookAnswerSchema } from "./gen/holdfast/v1/session_pb.
 
 const MAX_UINT32 = 0xffff_ffff;
 
-/** Milliseconds as they travel: a moment of a claim's life must not seem longer than it is. */
+/** Rounds down, so that a claim does not seem to live longer than it does. */
 export function wireMs(ms: number): number {
   return Math.min(MAX_UINT32, Math.max(0, Math.floor(ms)));
 }
 
-/** No limit is written as 0. */
+/** 0 in a message means unlimited. */
 export function wireLimit(limit: number): number {
   return limit === UNLIMITED ? 0 : limit;
 }
@@ -98,7 +98,7 @@ export const wireDurabilities: Readonly<Record<Durability, WireDurability>> = {
   quorum: WireDurability.QUORUM,
 };
 
-/** A durability that this version does not know counts as the least there is. */
+/** An unknown durability counts as the lowest. */
 export function readDurability(durability: WireDurability): Durability {
   if (durability === WireDurability.QUORUM) return "quorum";
   return durability === WireDurability.LOCAL ? "local" : "ephemeral";

@@ -1,7 +1,7 @@
-/** Who may do what. */
+/** Permissions of callers. */
 import { HoldfastError } from "../store/index.ts";
 
-/** `acquire` takes, keeps and gives back locks; `read` sees who has them; `admin` ends those of others. */
+/** `acquire` takes, renews and releases locks; `read` shows holders and waiters; `admin` ends claims of other principals. */
 export type Verb = "acquire" | "read" | "admin";
 
 export const verbs: readonly Verb[] = ["acquire", "read", "admin"];
@@ -12,15 +12,14 @@ export interface Grant {
   readonly verbs: readonly Verb[];
 }
 
-/** Who makes a call. */
+/** The name and the permissions of a caller. */
 export interface Principal {
-  /** For logs and limits. */
   readonly name: string;
-  /** Absent: everything is permitted, as on a server without tokens. */
+  /** Absent on a server without tokens, which permits everything. */
   readonly grants?: readonly Grant[];
 }
 
-/** Whether the principal may do this with the key, or with every key that begins with it. */
+/** Whether the principal may do this with the key, or with every key that begins with the prefix. */
 export function may(principal: Principal, verb: Verb, keyOrPrefix: string): boolean {
   if (principal.grants === undefined) return true;
   for (const grant of principal.grants) {
@@ -29,10 +28,10 @@ export function may(principal: Principal, verb: Verb, keyOrPrefix: string): bool
   return false;
 }
 
-/** A principal asked for what its token does not permit. */
+/** The token of the caller does not permit the operation. */
 export class Forbidden extends HoldfastError {
   readonly verb: Verb;
-  /** The claim that it was about, if it was about one. */
+  /** The id of the claim, if the operation names one. */
   readonly id: string | undefined;
 
   constructor({ name }: Principal, verb: Verb, key: string, id?: string) {
@@ -50,7 +49,7 @@ export function checkMay(principal: Principal, verb: Verb, keyOrPrefix: string, 
   if (!may(principal, verb, keyOrPrefix)) throw new Forbidden(principal, verb, keyOrPrefix, id);
 }
 
-/** The verb that it takes to renew or release a claim: whoever does not name the token does it to somebody else. */
+/** The permission to renew or release a claim. A reference without a token names a claim of another principal. */
 export function verbFor(ref: { readonly token?: string }): Verb {
   return ref.token === undefined ? "admin" : "acquire";
 }

@@ -1,10 +1,9 @@
-/** What an `AcquireRequest` asks for, in the words of the client library. */
+/** Converts an `AcquireRequest` to options of the client library. */
 import type { AcquireOptions, Lock, LockOptions, Locks, PermitOptions, Semaphore } from "../client/index.ts";
 import { claims, create, locks as wire } from "../protocol/index.ts";
 import { bounds, checkInteger, type Durability, invalid } from "../store/index.ts";
 import type { ResolvedLimits } from "./limits.ts";
 
-/** The defaults of a call: an hour of waiting, and a lease of 30 s. */
 const DEFAULT_WAIT_MS = 3_600_000;
 const DEFAULT_TTL_MS = 30_000;
 
@@ -46,7 +45,7 @@ export function termsOfMany(request: wire.AcquireManyRequest, limits: ResolvedLi
   );
 }
 
-/** The lock of one key. Bad values are refused by the library. */
+/** The lock of one key. The library refuses bad values. */
 export function lockOf(
   locks: Locks,
   { key, mode, permits, limit }: KeyTerms,

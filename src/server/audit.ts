@@ -1,21 +1,15 @@
 /**
- * The audit log: lines in the server's log that say who did what to which claim, and who was refused for want of rights.
+ * The audit log: lines in the server's log that name the caller, the event and the claim, also of refused calls.
  *
- * The lines of each principal are bounded, those of unknown callers together. Lines beyond the bound are counted.
+ * The lines of each principal are bounded, and those of all unknown callers together. Lines beyond the bound are counted.
  */
 import type { Logger } from "pino";
 import type { ClaimRef } from "../store/index.ts";
 import { Forbidden, type Verb } from "./access.ts";
 import { UnknownCaller } from "./call-errors.ts";
+import type { Requester } from "./callers.ts";
 import type { HostRefusal } from "./host-check.ts";
-import type { Client } from "./ledger.ts";
-import { hostOf, type Source } from "./source.ts";
-
-/** Who asks. The source is missing if the server asks on behalf of a caller. */
-export interface Asker {
-  readonly client: Client;
-  readonly source?: Source | undefined;
-}
+import { hostOf, type Peer } from "./peer.ts";
 
 export type ClaimEvent = "granted" | "released" | "lost";
 
@@ -30,7 +24,7 @@ interface Details {
   readonly outcome?: "released" | "not-found" | "failed";
 }
 
-/** The most lines a second, of each event and principal. */
+/** The limit of lines per second, event and principal. */
 export const auditLinesPerSecond: Readonly<Record<AuditEvent, number>> = {
   refused: 10,
   "force-release": 100,
@@ -39,42 +33,43 @@ export const auditLinesPerSecond: Readonly<Record<AuditEvent, number>> = {
   lost: 1_000,
 };
 
-/** The most characters of a text that a client sent. A key and an id have fewer. */
+/** Longer texts of clients are cut. Keys and ids are shorter. */
 const MAX_CHARACTERS = 512;
 
 export class Audit {
   readonly #logger: Logger;
-  readonly #withClaims: boolean;
-  /** The lines of this second. */
+  /** Whether grants, releases and losses are logged. Callers check this first: it is off on most servers. */
+  readonly logsClaims: boolean;
+  /** Lines of this second. */
   readonly #counts = new Map<string, { event: AuditEvent; principal: string | undefined; lines: number }>();
 
-  constructor(logger: Logger, withClaims: boolean) {
+  constructor(logger: Logger, logsClaims: boolean) {
     this.#logger = logger;
-    this.#withClaims = withClaims;
+    this.logsClaims = logsClaims;
   }
 
-  /** A call failed. Logs it if the caller had no right to it. */
-  failed(error: unknown, asker: Partial<Asker>): void {
-    if (error instanceof UnknownCaller) this.#write("refused", asker, { reason: "unknown-token" });
+  /** Logs a failure of a call whose caller lacked the right to it. */
+  failed(error: unknown, requester: Partial<Requester>): void {
+    if (error instanceof UnknownCaller) this.#write("refused", requester, { reason: "unknown-token" });
     else if (error instanceof Forbidden) {
       const { verb, key, id } = error;
-      this.#write("refused", asker, { reason: "not-permitted", verb, key, id });
+      this.#write("refused", requester, { reason: "not-permitted", verb, key, id });
     }
   }
 
-  foreign(reason: HostRefusal["reason"], source: Source): void {
-    this.#write("refused", { source }, { reason });
+  foreign(reason: HostRefusal["reason"], peer: Peer): void {
+    this.#write("refused", { peer }, { reason });
   }
 
-  forced(ref: ClaimRef, asker: Asker, outcome: Details["outcome"] & string, fence?: bigint): void {
-    this.#write("force-release", asker, { key: ref.key, id: ref.id, fence, outcome });
+  forced(ref: ClaimRef, requester: Requester, outcome: Details["outcome"] & string, fence?: bigint): void {
+    this.#write("force-release", requester, { key: ref.key, id: ref.id, fence, outcome });
   }
 
-  claim(event: ClaimEvent, { key, id }: ClaimRef, asker: Asker, fence: bigint | undefined): void {
-    if (this.#withClaims) this.#write(event, asker, { key, id, fence });
+  claim(event: ClaimEvent, { key, id }: ClaimRef, requester: Requester, fence: bigint | undefined): void {
+    if (this.logsClaims) this.#write(event, requester, { key, id, fence });
   }
 
-  /** Begins the next second, and tells how many lines the last one left out. */
+  /** Begins the next second, and logs how many lines the last one left out. */
   nextSecond(): void {
     for (const { event, principal, lines } of this.#counts.values()) {
       const leftOut = lines - auditLinesPerSecond[event];
@@ -85,7 +80,7 @@ export class Audit {
     this.#counts.clear();
   }
 
-  #write(event: AuditEvent, { client, source }: Partial<Asker>, details: Details): void {
+  #write(event: AuditEvent, { client, peer }: Partial<Requester>, details: Details): void {
     const principal = client?.principal;
     if (!this.#admit(event, principal)) return;
     const { key, id, fence, ...others } = details;
@@ -93,8 +88,8 @@ export class Audit {
       audit: event,
       ...others,
       principal: printable(principal),
-      address: source && (source.port === undefined ? source.address : `${hostOf(source)}:${source.port}`),
-      certificate: printable(source?.certificate),
+      address: peer && (peer.port === undefined ? peer.address : `${hostOf(peer)}:${peer.port}`),
+      certificate: printable(peer?.certificate),
       key: printable(key),
       id: printable(id),
       fence: fence?.toString(),
@@ -111,7 +106,7 @@ export class Audit {
   }
 }
 
-/** Writes invisible characters as escapes, so that a client cannot command the terminal that shows the log. */
+/** Escapes invisible characters, so that a client cannot send control codes to the terminal that shows the log. */
 function printable(text: string | undefined): string | undefined {
   if (text === undefined) return undefined;
   const cut = text.length > MAX_CHARACTERS ? `${text.slice(0, MAX_CHARACTERS)}…` : text;

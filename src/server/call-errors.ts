@@ -1,4 +1,4 @@
-/** Holdfast's errors as Connect and gRPC tell them: a code that every client knows, and a detail that says which of ours it is. */
+/** Converts errors of Holdfast for Connect and gRPC: a standard code, and a detail with the code of Holdfast. */
 import { Code, ConnectError } from "@connectrpc/connect";
 import { claims, failureOf } from "../protocol/index.ts";
 import { type ErrorCode, HoldfastError } from "../store/index.ts";
@@ -21,7 +21,7 @@ const connectCodes: Readonly<Record<ErrorCode, Code>> = {
 
 export const errorCodes: readonly string[] = Object.keys(connectCodes);
 
-/** Somebody without a token that is known. To HTTP that is another matter than a token that does not permit something. */
+/** A caller without a known token. HTTP has another status for it than for a token without the permission. */
 export class UnknownCaller extends HoldfastError {
   constructor() {
     super(

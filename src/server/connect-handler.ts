@@ -1,8 +1,9 @@
 /**
- * Hands HTTP requests to the services of a Connect router, and writes what they answer.
+ * Passes HTTP requests to the services of a Connect router, like `connectNodeAdapter`. In addition:
  *
- * It does what `connectNodeAdapter` does, and: a request is read only after its caller is known, in bounded time and memory; the end of the
- * connection ends the call, even while its answer waits to be read; no error escapes; and errors of HTTP have a body.
+ * - A request is read only after its caller is known, in bounded time and memory.
+ * - The end of the connection ends the call, even while its answer waits to be read.
+ * - No error escapes, and errors of HTTP have a body.
  */
 import { Code, ConnectError, type ContextValues, createConnectRouter } from "@connectrpc/connect";
 import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
@@ -14,7 +15,6 @@ import type { BodyRefusal, Exchange } from "./exchange.ts";
 import { httpErrors, sendError } from "./http-errors.ts";
 import type { ResolvedLimits } from "./limits.ts";
 
-/** A service with what it does. */
 export interface ServedService {
   readonly service: UniversalHandler["service"];
   readonly implementation: object;
@@ -23,14 +23,14 @@ export interface ServedService {
 export interface ConnectHandlerOptions {
   readonly limits: ResolvedLimits;
   readonly services: readonly ServedService[];
-  /** Who calls, for the services to find in their context. Throws a `ConnectError` to a caller who is not let in. */
+  /** Identifies the caller for the context of the services. Throws a `ConnectError` to refuse it. */
   readonly admit: (exchange: Exchange, handler: UniversalHandler) => ContextValues;
 }
 
-/** The longest time that a timer can take. A caller that gives a call longer sets no bound. */
+/** The longest time of a timer. A longer timeout of a caller is ignored. */
 const MAX_TIMEOUT_MS = 2_147_483_647;
 
-/** What an envelope, and the empty ones after it, may add to a message. */
+/** Room for the envelope of a message, and for empty ones after it. */
 const ENVELOPE_BYTES = 1_024;
 
 export function createConnectHandler(options: ConnectHandlerOptions): (exchange: Exchange) => Promise<void> {
@@ -68,7 +68,7 @@ export function createConnectHandler(options: ConnectHandlerOptions): (exchange:
     return {
       httpVersion: exchange.request.httpVersion,
       method: exchange.method,
-      // The services look at nothing but the query of it.
+      // The services use only the query.
       url: new URL(exchange.request.url ?? "/", "http://localhost").toString(),
       header: universalHeaders(exchange),
       body: bodyOf(exchange, refusal),
@@ -77,7 +77,7 @@ export function createConnectHandler(options: ConnectHandlerOptions): (exchange:
     };
   }
 
-  /** What fails here is told as each protocol tells its errors. */
+  /** Connect sends errors that are thrown here in the form of the protocol. */
   async function* bodyOf(exchange: Exchange, refusal: unknown): AsyncGenerator<Uint8Array, void, void> {
     if (refusal !== undefined) throw refusal;
     const bytes = await exchange.body(limits.maxMessageBytes + ENVELOPE_BYTES, (reason) =>
@@ -87,7 +87,7 @@ export function createConnectHandler(options: ConnectHandlerOptions): (exchange:
   }
 }
 
-/** The text of a message comes by here before Connect reads it, without its envelope and its compression. */
+/** Connect decodes the text of a message with this, after its envelope and its compression. */
 function strictJson({ input }: UniversalHandler["method"]) {
   const decoder = new TextDecoder();
   return {
@@ -98,7 +98,7 @@ function strictJson({ input }: UniversalHandler["method"]) {
         try {
           checkJson(input, JSON.parse(text));
         } catch (error) {
-          // Connect itself tells that a text is no JSON.
+          // Connect itself reports a text that is not JSON.
           if (error instanceof HoldfastError) throw connectErrorOf(error);
         }
         return text;
@@ -133,7 +133,7 @@ function universalHeaders({ headers }: Exchange): Headers {
   return universal;
 }
 
-/** Connect sets a timer even for a timeout that it refuses, and Node makes 1 ms of what a timer cannot hold. */
+/** Connect sets a timer even for a timeout that it refuses, and Node turns a time that is too long into 1 ms. */
 function isUnboundedTimeout(name: string, value: string): boolean {
   if (name === "connect-timeout-ms") return /^\d{1,10}$/.test(value) && Number(value) > MAX_TIMEOUT_MS;
   if (name !== "grpc-timeout") return false;
@@ -145,7 +145,7 @@ function isUnboundedTimeout(name: string, value: string): boolean {
 async function write(exchange: Exchange, answer: UniversalServerResponse): Promise<void> {
   const body = answer.body?.[Symbol.asyncIterator]();
   try {
-    // The headers may be set until the first piece is there.
+    // The headers may change until the first piece exists.
     let piece = await body?.next();
     exchange.begin(answer.status, Object.fromEntries(answer.header ?? []));
     for (
@@ -157,7 +157,7 @@ async function write(exchange: Exchange, answer: UniversalServerResponse): Promi
     }
     await exchange.end(Object.fromEntries(answer.trailer ?? []));
   } finally {
-    // It has ended by itself, or is left where it is; it must not be waited for.
+    // Not awaited: a generator that waits for an event would never return.
     body?.return?.().catch(() => {});
   }
 }

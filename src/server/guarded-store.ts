@@ -1,5 +1,4 @@
-/** The store as the server's clients get at it: each with its own claims, within the server's limits, measured, and counted. */
-
+/** The store as clients of the server use it: each with its own claims, within the server's limits, and measured. */
 import { isScheduleNote } from "../coordination/index.ts";
 import { failureOf } from "../protocol/index.ts";
 import {
@@ -16,125 +15,150 @@ import {
   type Store,
   UNLIMITED,
   type Unsubscribe,
+  unsoundError,
 } from "../store/index.ts";
-import type { Asker, Audit } from "./audit.ts";
+import type { Audit } from "./audit.ts";
+import type { Client, Requester } from "./callers.ts";
+import type { ClaimRegistry } from "./claim-registry.ts";
+import { GrantSubscriptions } from "./grant-subscriptions.ts";
 import { HEALTH_KEY } from "./health.ts";
-import type { Client, Ledger } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { countUp, type Metrics } from "./metrics.ts";
-import { Owners } from "./owners.ts";
 import { type Owner, stored } from "./ownership.ts";
-import { renewPermitted } from "./renew-permitted.ts";
 
 export class GuardedStore {
   readonly store: Store;
   readonly #limits: ResolvedLimits;
-  readonly #ledger: Ledger;
+  readonly #registry: ClaimRegistry;
   readonly #metrics: Metrics;
   readonly #audit: Audit;
-  readonly #owners = new Owners((owner, listener) => this.#subscribe(owner, listener));
+  readonly #subscriptions = new GrantSubscriptions((owner, listener) => this.#subscribe(owner, listener));
 
-  constructor(store: Store, limits: ResolvedLimits, ledger: Ledger, metrics: Metrics, audit: Audit) {
+  constructor(store: Store, limits: ResolvedLimits, registry: ClaimRegistry, metrics: Metrics, audit: Audit) {
     this.store = store;
     this.#limits = limits;
-    this.#ledger = ledger;
+    this.#registry = registry;
     this.#metrics = metrics;
     this.#audit = audit;
   }
 
-  async acquire(asked: ClaimRequest, asker: Asker): Promise<AcquireAnswer> {
-    const request = stored(asked, asker.client);
-    const full = this.#admit(request, asker.client);
-    const answer = await this.#ask("acquire", () =>
-      this.store.acquire(full ? { ...request, wait: false } : request),
+  async acquire(asked: ClaimRequest, requester: Requester): Promise<AcquireAnswer> {
+    const request = stored(asked, requester.client);
+    this.#check(request, requester.client);
+    const isFull = this.#isQueueFull(request);
+    const answer = await this.#measured("acquire", () =>
+      this.store.acquire(isFull ? { ...request, wait: false } : request),
     );
     const nowMs = performance.now();
-    // The store counts from when it was asked, or later; the ledger need not be exact.
-    if (answer.state === "held") this.#ledger.held(request, asker, nowMs, answer);
-    else if (answer.state === "waiting") this.#ledger.waiting(request, asker, nowMs, answer.expiresInMs);
-    else if (full && answer.reason === "contended")
-      return this.#refused({ state: "refused", reason: "queue-full" });
-    else return this.#refused(answer);
+    if (answer.state === "held") this.#registry.held(request, requester, nowMs, answer);
+    else if (answer.state === "waiting")
+      this.#registry.waiting(request, requester, nowMs, answer.expiresInMs);
+    else {
+      const reason = isFull && answer.reason === "contended" ? "queue-full" : answer.reason;
+      countUp(this.#metrics.refusals, reason);
+      return { state: "refused", reason };
+    }
     return answer;
   }
 
-  /** One that asks for too long must not cost the others of the call their leases. */
-  async renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
-    const refusals = refs.map((ref) => this.#ttlRefusal(ref));
+  /**
+   * Renews the claims that may be renewed. A refusal or a failure of one claim does not cost the others their leases, so each
+   * has an answer of its own. `refusalOf` returns the reason not to renew a claim.
+   */
+  async renew(
+    refs: readonly RenewRef[],
+    requester: Requester,
+    refusalOf?: (ref: RenewRef) => HoldfastError | undefined,
+  ): Promise<readonly RenewAnswer[]> {
+    const renew = (permitted: readonly RenewRef[]) =>
+      ownFirst(permitted, requester.client, isGone, (named) => this.#renew(named, requester));
+    const refusals = refs.map((ref) => refusalOf?.(ref) ?? this.#ttlRefusal(ref));
     if (refs.length === 1 && refusals[0] !== undefined) throw refusals[0];
-    return renewPermitted(refs, refusals, (permitted) =>
-      ownFirst(permitted, asker.client, isGone, (named) => this.#renew(named, asker)),
-    );
+    const permitted = refs.filter((_, index) => refusals[index] === undefined);
+    if (permitted.length === refs.length) return renew(refs);
+    const failed = (cause: unknown) =>
+      permitted.map(({ key }): RenewAnswer => ({ state: "failed", error: HoldfastError.from(cause, key) }));
+    const answers = permitted.length === 0 ? [] : await renew(permitted).catch(failed);
+    let next = 0;
+    return refs.map(({ key }, index): RenewAnswer => {
+      const error = refusals[index];
+      if (error !== undefined) return { state: "failed", error };
+      return answers[next++] ?? { state: "failed", error: unsoundError(key) };
+    });
   }
 
-  async #renew(refs: readonly RenewRef[], asker: Asker): Promise<readonly RenewAnswer[]> {
-    const answers = await this.#ask("renew", () => this.store.renew(refs));
+  async #renew(refs: readonly RenewRef[], requester: Requester): Promise<readonly RenewAnswer[]> {
+    const answers = await this.#measured("renew", () => this.store.renew(refs));
     const nowMs = performance.now();
     for (const [index, ref] of refs.entries()) {
       const answer = answers[index];
-      if (answer?.state === "held") {
-        this.#metrics.renewals++;
-        this.#ledger.held(ref, asker, nowMs, answer);
-      } else if (answer?.state === "waiting") {
-        this.#metrics.renewals++;
-        this.#ledger.waiting(ref, asker, nowMs, answer.expiresInMs);
-      } else if (answer?.state === "gone") this.#ledger.gone(ref);
+      if (answer?.state === "held") this.#registry.held(ref, requester, nowMs, answer);
+      else if (answer?.state === "waiting") this.#registry.waiting(ref, requester, nowMs, answer.expiresInMs);
+      else if (answer?.state === "gone") this.#registry.gone(ref);
+      if (answer?.state === "held" || answer?.state === "waiting") this.#metrics.renewals++;
     }
     return answers;
   }
 
-  async release(refs: readonly ClaimRef[], asker: Asker): Promise<readonly boolean[]> {
-    const forced = (outcome: "not-found" | "failed", answers: readonly boolean[] = []) => {
+  async release(refs: readonly ClaimRef[], requester: Requester): Promise<readonly boolean[]> {
+    const auditForced = (outcome: "not-found" | "failed", answers: readonly boolean[] = []) => {
       for (const [index, ref] of refs.entries())
-        if (ref.token === undefined && answers[index] !== true) this.#audit.forced(ref, asker, outcome);
+        if (ref.token === undefined && answers[index] !== true) this.#audit.forced(ref, requester, outcome);
     };
     try {
-      const answers = await ownFirst(refs, asker.client, isNot, (named) => this.#release(named, asker));
-      forced("not-found", answers);
+      const answers = await ownFirst(refs, requester.client, isNot, (named) =>
+        this.#release(named, requester),
+      );
+      auditForced("not-found", answers);
       return answers;
     } catch (error) {
-      forced("failed");
+      auditForced("failed");
       throw error;
     }
   }
 
-  async #release(refs: readonly ClaimRef[], asker: Asker): Promise<readonly boolean[]> {
-    const released = await this.#ask("release", () => this.store.release(refs));
+  async #release(refs: readonly ClaimRef[], requester: Requester): Promise<readonly boolean[]> {
+    const released = await this.#measured("release", () => this.store.release(refs));
     const nowMs = performance.now();
     for (const [index, ref] of refs.entries()) {
       if (released[index] !== true) continue;
       this.#metrics.releases++;
-      const known = this.#ledger.released(ref, nowMs);
+      const claim = this.#registry.released(ref, nowMs);
       if (ref.token === undefined) {
         this.#metrics.forceReleases++;
-        this.#audit.forced(ref, asker, "released", known?.fence);
-      } else if (known?.held !== false) {
-        this.#audit.claim("released", ref, { source: known?.source, ...asker }, known?.fence);
+        this.#audit.forced(ref, requester, "released", claim?.fence);
+      } else if (this.#audit.logsClaims && claim?.held !== false) {
+        this.#audit.claim("released", ref, { peer: claim?.peer, ...requester }, claim?.fence);
       }
     }
     return released;
   }
 
-  /** What the store says. Whoever passes it on shows each principal what it may see of it. */
+  /** The answer of the store, with the ids of all principals: `shownTo` hides them. */
   look(query: LookQuery): Promise<LookPage> {
-    return this.#ask("look", () => this.store.look(query));
+    return this.#measured("look", () => this.store.look(query));
   }
 
-  onGrant(owner: string, client: Client, listener: GrantListener): Unsubscribe {
-    return this.#owners.listen(owner, client, listener);
+  onGrant(owner: string, principal: Owner, listener: GrantListener): Unsubscribe {
+    return this.#subscriptions.listen(owner, principal, listener);
+  }
+
+  /** Ends all subscriptions. The store stays open. */
+  close(): void {
+    this.#subscriptions.close();
   }
 
   #subscribe(owner: string, listener: GrantListener): Unsubscribe {
     return this.store.onGrant(owner, (refs) => {
       const nowMs = performance.now();
-      for (const ref of refs) this.#ledger.granted(ref, nowMs);
+      for (const ref of refs) this.#registry.granted(ref, nowMs);
       this.#metrics.pushes += refs.length;
       listener(refs);
     });
   }
 
-  /** Answers that come are measured. An error that is not Holdfast's stays here as a cause: it may name paths, hosts and users. */
-  async #ask<T>(verb: keyof Metrics["addStore"], ask: () => Promise<T>): Promise<T> {
+  /** Measures answers. An error of a driver is only the cause of the new error: it may name paths, hosts and users. */
+  async #measured<T>(verb: keyof Metrics["addStore"], ask: () => Promise<T>): Promise<T> {
     const startMs = performance.now();
     try {
       const answer = await ask();
@@ -146,62 +170,46 @@ export class GuardedStore {
     }
   }
 
-  /** Whether the queue is full for it, so that it may only try. Throws where it may not even do that. */
-  #admit(request: ClaimRequest, client: Client): boolean {
-    const { maxKeyBytes, maxInfoBytes, maxClaims, maxWaiters } = this.#limits;
-    if (request.key === HEALTH_KEY) throw reservedError();
-    checkBytes("key", request.key, maxKeyBytes, request.key);
-    checkBytes("info", request.info, maxInfoBytes, request.key);
+  /** Throws if the request is outside the server's limits. A client at its limit of claims may still ask for those that it has. */
+  #check(request: ClaimRequest, client: Client): void {
+    const { maxKeyBytes, maxInfoBytes, maxClaims } = this.#limits;
+    const { key } = request;
+    if (key === HEALTH_KEY)
+      throw invalid(`The key "${key}" is reserved for the server's health check. Choose another key.`, key);
+    checkBytes("key", key, maxKeyBytes, key);
+    checkBytes("info", request.info, maxInfoBytes, key);
     const refusal = this.#ttlRefusal(request, request.limit);
     if (refusal !== undefined) throw refusal;
-    if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED)
-      throw this.#cannotCount(request);
-    // What it has already it may ask for again.
-    if (client.claims >= maxClaims && !this.#ledger.knows(request)) {
-      throw new HoldfastError(
-        "UNAUTHORIZED",
-        `${client.name} has ${client.claims} claims, and the server allows ${maxClaims} (limits.maxClaims). Release some first.`,
-        { key: request.key },
-      );
+    if (!this.store.counts && request.limit !== 1 && request.limit !== UNLIMITED) {
+      const message = `The ${this.store.name} store does not count permits, so "${key}" cannot be a semaphore there. Use another mode.`;
+      throw new HoldfastError("UNSUPPORTED", message, { key });
     }
-    return request.wait && this.#ledger.waitersOf(request.key) >= maxWaiters && !this.#ledger.knows(request);
+    if (client.claims < maxClaims || this.#registry.has(request)) return;
+    const message = `${client.name} has ${client.claims} claims, and the server allows ${maxClaims} (limits.maxClaims). Release some first.`;
+    throw new HoldfastError("UNAUTHORIZED", message, { key });
   }
 
-  /** The limit is on leases. Notes of schedules stay for a day. */
+  #isQueueFull(request: ClaimRequest): boolean {
+    const { maxWaiters } = this.#limits;
+    const { wait, key } = request;
+    return wait && this.#registry.waitersOf(key) >= maxWaiters && !this.#registry.has(request);
+  }
+
+  /** The limit is for leases. Schedule notes stay for a day. */
   #ttlRefusal(ref: RenewRef, limit = UNLIMITED): HoldfastError | undefined {
     const { maxTtlMs } = this.#limits;
     const { ttlMs = 0, key } = ref;
     if (ttlMs <= maxTtlMs || (limit === UNLIMITED && isScheduleNote(ref))) return undefined;
     return invalid(`ttlMs must be at most ${maxTtlMs} on this server (limits.maxTtlMs), not ${ttlMs}.`, key);
   }
-
-  #cannotCount({ key }: ClaimRequest): HoldfastError {
-    return new HoldfastError(
-      "UNSUPPORTED",
-      `The ${this.store.name} store does not count permits, so "${key}" cannot be a semaphore there. Use another mode.`,
-      { key },
-    );
-  }
-
-  #refused(answer: Extract<AcquireAnswer, { state: "refused" }>): AcquireAnswer {
-    countUp(this.#metrics.refusals, answer.reason);
-    return answer;
-  }
-}
-
-function reservedError(): HoldfastError {
-  return invalid(
-    `The key "${HEALTH_KEY}" is the server's own, with which it sees whether its store grants locks. Choose another key.`,
-    HEALTH_KEY,
-  );
 }
 
 const isGone = (answer: RenewAnswer | undefined) => answer?.state === "gone";
 const isNot = (released: boolean | undefined) => released !== true;
 
 /**
- * Asks about the claims of a principal. A reference without a token is an administrator's: it means a claim of its own with that id or, where
- * there is none, the claim that the store has under that id.
+ * Asks about the claims of a principal. A reference without a token comes from an administrator. It names a claim of its own
+ * with that id or, if there is none, the claim that the store has under that id.
  */
 async function ownFirst<R extends ClaimRef, A>(
   refs: readonly R[],

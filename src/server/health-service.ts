@@ -1,16 +1,15 @@
-/** Health as gRPC asks for it. It takes no token: load balancers have none. */
+/** The health service of gRPC. It needs no token, since load balancers have none. */
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { pause, systemClock } from "../platform/index.ts";
 import { health as wire } from "../protocol/index.ts";
 import { connectErrorOf } from "./call-errors.ts";
+import { newClient, occupy } from "./callers.ts";
 import type { Health } from "./health.ts";
-import { newClient } from "./ledger.ts";
 import type { ResolvedLimits } from "./limits.ts";
-import { pause } from "./pause.ts";
-import { occupyUntil } from "./quota.ts";
 
 const services = ["", "holdfast.v1.Locks", "holdfast.v1.Session"];
 
-/** How often a watcher's status is looked at. */
+/** The interval between two readings of the status for a watcher. */
 const LOOK_MS = 1_000;
 
 const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = wire.HealthCheckResponse_ServingStatus;
@@ -20,12 +19,12 @@ export function healthService(
   limits: ResolvedLimits,
   leaving: AbortSignal,
 ): ServiceImpl<typeof wire.Health> {
-  // Without tokens nobody is told apart.
-  const anybody = newClient("anybody", "");
+  // Callers without tokens share the limits.
+  const anyone = newClient("anyone", "");
   const statusNow = async () => ((await health.isReady()) ? SERVING : NOT_SERVING);
   const enter = (signal: AbortSignal, limit: "maxCalls" | "maxWatches") => {
     try {
-      occupyUntil(signal, anybody, limit, limits);
+      occupy(anyone, limit, limits, signal);
     } catch (error) {
       throw connectErrorOf(error);
     }
@@ -39,22 +38,18 @@ export function healthService(
     },
     async *watch({ service }, { signal }) {
       enter(signal, "maxWatches");
+      const over = AbortSignal.any([signal, leaving]);
       if (!services.includes(service)) {
         yield { status: SERVICE_UNKNOWN };
-        await new Promise<void>((resolve) => {
-          const over = AbortSignal.any([signal, leaving]);
-          over.addEventListener("abort", () => resolve());
-          if (over.aborted) resolve();
-        });
+        while (!over.aborted) await pause(systemClock, LOOK_MS, over);
         return;
       }
-      const over = AbortSignal.any([signal, leaving]);
-      for (let told: unknown; ; ) {
+      for (let sent: unknown; ; ) {
         const status = await statusNow();
-        if (status !== told) yield { status };
-        told = status;
+        if (status !== sent) yield { status };
+        sent = status;
         if (over.aborted) return;
-        await pause(LOOK_MS, over);
+        await pause(systemClock, LOOK_MS, over);
       }
     },
   };

@@ -1,18 +1,18 @@
-/** Whether the server can be used: not when its store grants no lock, and not when it is about to stop. */
+/** Readiness: the store grants locks, and the server is not about to stop. */
 import { randomUUID } from "node:crypto";
+import { withTimeout } from "../platform/index.ts";
 import { type ClaimRequest, type Store, UNLIMITED } from "../store/index.ts";
 
-/** How long the store may take. */
-const PATIENCE_MS = 2_000;
+/** A store that takes longer counts as not ready. */
+const PROBE_TIMEOUT_MS = 2_000;
 
-/** How long a lock is held that could not be given back. */
 const TTL_MS = 10_000;
 
-/** The key that all servers take to see whether the store grants locks. No client may ask for it. */
+/** The key of the health check on all servers. Clients cannot use it. */
 export const HEALTH_KEY = "holdfast:health";
 
-/** For how long an answer is good, so that asking often does not cost the store. */
-const GOOD_MS = 1_000;
+/** A result is reused for this time, so that frequent checks do not load the store. */
+const CACHE_MS = 1_000;
 
 export class Health {
   readonly #store: Store;
@@ -32,34 +32,28 @@ export class Health {
   async isReady(): Promise<boolean> {
     if (this.#stopping) return false;
     const nowMs = performance.now();
-    if (this.#probe === undefined || nowMs - this.#probedMs > GOOD_MS) {
+    if (this.#probe === undefined || nowMs - this.#probedMs > CACHE_MS) {
       this.#probedMs = nowMs;
       this.#probe = this.#grants();
     }
     return (await this.#probe) && !this.#stopping;
   }
 
-  /** A replica and a full disk answer whoever looks, so it takes a lock to know. */
-  async #grants(): Promise<boolean> {
-    let timer: NodeJS.Timeout | undefined;
-    const silence = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), PATIENCE_MS).unref();
-    });
+  /** Acquires a lock, since a read-only replica and a full disk still answer reads. */
+  #grants(): Promise<boolean> {
     const cycle = this.#cycle().catch(() => false);
-    const grants = await Promise.race([cycle, silence]);
-    clearTimeout(timer);
-    return grants;
+    return withTimeout(PROBE_TIMEOUT_MS, cycle, () => false);
   }
 
   async #cycle(): Promise<boolean> {
     const { state } = await this.#store.acquire(this.#request);
-    // Where the store is slow, another cycle may have the same claim, and have given it back already.
+    // Ignores the answer: with a slow store, an overlapping cycle may have released the same claim already.
     await this.#store.release([this.#request]);
     return state === "held";
   }
 }
 
-/** All servers share one key, so that they agree where a part of the store is down, and none is in the way of another. */
+/** Shared, so servers do not block each other. One key for all servers, so they agree if a part of the store is down. */
 function newRequest(): ClaimRequest {
   const id = randomUUID();
   return {
@@ -72,7 +66,7 @@ function newRequest(): ClaimRequest {
     ttlMs: TTL_MS,
     wait: false,
     owner: `holdfast-health:${id}`,
-    info: "the server's health",
+    info: "health check of the server",
     application: "holdfast",
   };
 }

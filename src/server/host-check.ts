@@ -1,24 +1,20 @@
 /**
- * Keeps web pages away from a server that asks for no token.
- *
- * A page can have its own name lead to this machine (DNS rebinding). The browser then takes the server for the page's own, and lets the
- * page read every answer; but it sends the page's name as the host. A page of another origin is sent along as `Origin`.
+ * Refuses requests of web pages. A page can make its own name resolve to this machine (DNS rebinding), and read the answers of a
+ * server without tokens. Its browser sends that name as `Host`, and the origin of a page from elsewhere as `Origin`.
  */
 import { X509Certificate } from "node:crypto";
-import { isIP } from "node:net";
+import { isIP, isIPv6 } from "node:net";
 import { invalid } from "../store/index.ts";
-import { hostnameOf } from "./host.ts";
 import { show } from "./http-errors.ts";
 import type { AnyRequest } from "./listener.ts";
 
 export interface HostCheckOptions {
-  /** The names to answer to, beside those of loopback; undefined: to any name. */
+  /** Names of the server, besides those of loopback. Undefined accepts any name. */
   readonly hosts: readonly string[] | undefined;
-  /** The certificate chain of the server, in PEM. It answers to the names in it. */
+  /** The certificate chain of the server, in PEM. The names in it are accepted. */
   readonly cert: string | Buffer | undefined;
 }
 
-/** Why a request is refused. */
 export interface HostRefusal {
   readonly reason: "foreign-host" | "foreign-origin";
   readonly message: string;
@@ -30,7 +26,7 @@ export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
   const names = new Set(hosts?.map(checkName));
   const certificate = cert === undefined ? undefined : new X509Certificate(cert);
   const isOwn = (name: string) =>
-    // A name leads anywhere, but an address leads to this server only if the server has it.
+    // A name can resolve to any machine. An address reaches this server only if the server has it.
     isIP(name) !== 0 || isLoopback(name) || names.has(name) || certificate?.checkHost(name) !== undefined;
 
   return ({ headers }) => {
@@ -49,6 +45,15 @@ export function createHostCheck({ hosts, cert }: HostCheckOptions): HostCheck {
       message: `This server does not answer web pages of another origin, such as ${show(origin)}. Call it from a program, or from a page of its own host.`,
     };
   };
+}
+
+/** The name or address in `Host` or `:authority`, in lower case, without brackets and without a final dot. */
+export function hostnameOf(host: string | undefined): string | undefined {
+  const [, address, name, port = "0"] =
+    /^(?:\[([0-9a-f:.]+)\]|([a-z0-9._~-]+))(?::(\d{1,5}))?$/i.exec(host ?? "") ?? [];
+  if (Number(port) > 65_535) return undefined;
+  if (address !== undefined && !isIPv6(address)) return undefined;
+  return (address ?? name)?.toLowerCase().replace(/\.$/, "");
 }
 
 export function isLoopback(host: string): boolean {

@@ -1,4 +1,4 @@
-/** Answers to requests that reach no service: what is wrong, and what to do. */
+/** Answers to requests that reach no service. */
 import type { Http2ServerRequest } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
@@ -13,7 +13,7 @@ export interface HttpError {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Answers as the client understands it: as a status of gRPC, or as JSON, which clients of Connect read as their own error. */
+/** Answers with a status of gRPC, or with JSON that clients of Connect read as an error. */
 export async function sendError(
   exchange: Exchange,
   { status, code, message, headers }: HttpError,
@@ -27,7 +27,7 @@ export async function sendError(
   await exchange.send(status, { "content-type": "application/json", ...headers }, `${body}\n`);
 }
 
-/** Answers a call of gRPC with nothing but a status, whose numbers are those of Connect. */
+/** Answers a call of gRPC with only a status. Connect uses the same numbers. */
 export function refuseCall({ stream }: Http2ServerRequest, status: Code, message: string): void {
   stream.on("error", () => {});
   stream.respond(
@@ -42,7 +42,7 @@ export function refuseCall({ stream }: Http2ServerRequest, status: Code, message
   stream.close();
 }
 
-/** What is served besides calls. */
+/** Paths besides those of the services. */
 export const pagePaths: readonly string[] = ["/healthz", "/readyz", "/metrics"];
 
 const JSON_CALL = "curl -H 'content-type: application/json' -d '{}'";
@@ -76,7 +76,7 @@ export const httpErrors = {
     };
   },
 
-  /** For a status that Connect answers with no more than that. */
+  /** For a status that Connect sends without a body. */
   ofStatus: (status: number, handler: UniversalHandler): HttpError => {
     const name = handler.method.name;
     if (status === 405) {
@@ -102,7 +102,7 @@ const contentTypes = [
   "application/grpc-web",
 ];
 
-/** What a client sent, short enough to be said. */
+/** A text of a client, cut and escaped for a message. */
 export function show(text: string): string {
   return JSON.stringify(text.length > 100 ? `${text.slice(0, 100)}…` : text);
 }

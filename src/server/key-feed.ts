@@ -1,11 +1,9 @@
 /**
- * One feed of what happens to keys, for all who watch them: no store pushes that, so it looks at the store twice a second. However many watch,
- * each key is looked at once a round, its status is kept once, and all readers are served from one log.
+ * One feed of key changes for all watchers. No store pushes changes, so the feed polls the store twice a second. Each watched key
+ * is read once per poll and kept once, for any number of watchers, which all read from one log.
  */
-import { createHash } from "node:crypto";
 import { type Clock, systemClock } from "../platform/index.ts";
 import {
-  type ClaimStatus,
   checkQuery,
   HoldfastError,
   type KeyStatus,
@@ -13,40 +11,39 @@ import {
   type LookQuery,
   StoreUnavailableError,
 } from "../store/index.ts";
-import { KeyEntry, KeyLog, type KeyReader } from "./key-log.ts";
-import { Rounds } from "./rounds.ts";
-import type { Turns } from "./turns.ts";
+import { freeKey, KeyEntry, KeyLog, type KeyReader } from "./key-log.ts";
+import { Poller } from "./poller.ts";
+import type { Scheduler } from "./scheduler.ts";
 
-/** What to watch: one key, or those that begin with a prefix. */
+/** One key, or all keys that begin with a prefix. */
 export type Watched = { readonly key: string } | { readonly prefix: string };
 
 export interface KeyChange {
-  /** The key as it is now; absent once, when everything that there was in the beginning has been told. */
+  /** The present status. Absent once, after all keys that existed at the beginning. */
   readonly status: KeyStatus | undefined;
 }
 
-/** How often the store is looked at. */
 const LOOK_MS = 500;
 
-/** How many holders and waiters of a key are told, of each. */
+/** The limit of holders, and of waiters, in an event. */
 const SHOWN_CLAIMS = 100;
 
-/** The most keys of one watch, and about how many bytes the statuses of all watched keys may take. */
+/** The limits of keys in one watch, and of the memory for the statuses of all watched keys. */
 const MAX_KEYS = 10_000;
 const MAX_BYTES = 33_554_432;
 
 const PAGE_KEYS = 200;
 
-/** What a page of a listing, and so many claims of an event, take of a turn. */
+/** The work of reading a page of keys, and of sending claims, in units of the scheduler. */
 const PAGE_UNITS = 8;
 const CLAIMS_PER_UNIT = 8;
 
-/** Something that is looked at in each round. All that is watched is in one of these, and none of these in another. */
-interface Cover {
+/** A key or prefix that the feed reads. No range is within another one, and each watch is within one range. */
+interface Range {
   readonly watched: Watched;
   readonly entries: Map<string, KeyEntry>;
   dueMs: number;
-  /** Whether all of it has been looked at once. */
+  /** Whether all of it was read once. */
   isComplete: boolean;
   watchers: Watcher[];
 }
@@ -55,9 +52,9 @@ interface Watcher {
   readonly watched: Watched;
   readonly reader: KeyReader;
   readonly isWanted: (entry: KeyEntry) => boolean;
-  /** Whether the log has all that there was in the beginning. */
+  /** Whether the log contains all keys that existed at the beginning. */
   isReady: boolean;
-  /** Whether it is one key, which was free in the beginning: the log has only keys that are not. */
+  /** Whether the watch is for one key that was free at the beginning. The log has no entry for such a key. */
   isFree: boolean;
   failure: unknown;
   wake: (() => void) | undefined;
@@ -65,24 +62,28 @@ interface Watcher {
 
 export class KeyFeed {
   readonly #look: (query: LookQuery) => Promise<LookPage>;
-  readonly #turns: Turns;
+  readonly #scheduler: Scheduler;
   readonly #clock: Clock;
-  readonly #rounds: Rounds;
+  readonly #poller: Poller;
   readonly #watchers = new Set<Watcher>();
   readonly #log = new KeyLog();
-  #covers: readonly Cover[] = [];
-  /** Whether somebody came or went since the covers were found. */
+  #ranges: readonly Range[] = [];
+  /** Whether a watcher came or went since the ranges were chosen. */
   #isStale = false;
-  #round = 0;
+  #pollCount = 0;
 
-  constructor(look: (query: LookQuery) => Promise<LookPage>, turns: Turns, clock: Clock = systemClock) {
+  constructor(
+    look: (query: LookQuery) => Promise<LookPage>,
+    scheduler: Scheduler,
+    clock: Clock = systemClock,
+  ) {
     this.#look = look;
-    this.#turns = turns;
+    this.#scheduler = scheduler;
     this.#clock = clock;
-    this.#rounds = new Rounds({ clock, work: () => this.#lookAround() });
+    this.#poller = new Poller(clock, () => this.#readRanges());
   }
 
-  /** What the keys look like, then every change that is noticed, until the signal aborts. A slow reader misses states in between. */
+  /** Yields the present keys, then changes, until the signal aborts. A slow reader misses intermediate states. */
   async *watch(watched: Watched, signal: AbortSignal): AsyncGenerator<KeyChange, void, void> {
     checkQuery(queryOf(watched, undefined));
     const watcher = this.#enter(watched);
@@ -106,12 +107,12 @@ export class KeyFeed {
           });
           continue;
         }
-        await this.#turns.take();
+        await this.#scheduler.take();
         const entry = this.#log.next(reader, watcher.isWanted);
         if (entry === undefined) continue;
         const { status } = entry;
         const units = Math.floor((status.held.length + status.waiting.length) / CLAIMS_PER_UNIT);
-        if (units > 0) await this.#turns.take(units);
+        if (units > 0) await this.#scheduler.take(units);
         yield { status };
       }
     } finally {
@@ -128,7 +129,7 @@ export class KeyFeed {
     const watcher: Watcher = {
       watched,
       reader,
-      // What became free before is no news.
+      // Keys that became free before the beginning are skipped.
       isWanted: (entry) => isIn(entry.status.key) && !(entry.isFree && entry.position < reader.startEnd),
       isReady: false,
       isFree: false,
@@ -137,111 +138,111 @@ export class KeyFeed {
     };
     this.#watchers.add(watcher);
     this.#isStale = true;
-    this.#rounds.start();
+    this.#poller.start();
     return watcher;
   }
 
-  async #lookAround(): Promise<number | undefined> {
-    if (this.#isStale) this.#findCovers();
-    for (const cover of this.#covers) {
+  async #readRanges(): Promise<number | undefined> {
+    if (this.#isStale) this.#chooseRanges();
+    for (const range of this.#ranges) {
       const nowMs = this.#clock.monotonicMs();
-      if (cover.dueMs > nowMs) continue;
-      cover.dueMs = nowMs + LOOK_MS;
-      await this.#lookAt(cover);
+      if (range.dueMs > nowMs) continue;
+      range.dueMs = nowMs + LOOK_MS;
+      await this.#read(range);
     }
-    if (this.#covers.length === 0) return undefined;
-    return Math.min(...this.#covers.map(({ dueMs }) => dueMs));
+    if (this.#ranges.length === 0) return undefined;
+    return Math.min(...this.#ranges.map(({ dueMs }) => dueMs));
   }
 
-  /** The fewest prefixes and keys that all that is watched is in. */
-  #findCovers(): void {
+  /** Chooses the fewest keys and prefixes that contain all watches. */
+  #chooseRanges(): void {
     this.#isStale = false;
-    const former = new Map(this.#covers.map((cover) => [nameOf(cover.watched), cover]));
+    const former = new Map(this.#ranges.map((range) => [nameOf(range.watched), range]));
     const watchers = [...this.#watchers].filter(({ failure }) => failure === undefined);
     const named = watchers.map((watcher) => ({ name: nameOf(watcher.watched), watcher }));
     named.sort((a, b) => (a.name < b.name ? -1 : 1));
-    const covers: Cover[] = [];
+    const ranges: Range[] = [];
     for (const { name, watcher } of named) {
       const { watched } = watcher;
-      const last = covers.at(-1);
+      const last = ranges.at(-1);
       if (last !== undefined && isWithin(watched, last.watched)) {
         last.watchers.push(watcher);
         continue;
       }
-      const cover = former.get(name) ?? newCover(watched);
-      cover.watchers = [watcher];
-      covers.push(cover);
+      const range = former.get(name) ?? newRange(watched);
+      range.watchers = [watcher];
+      ranges.push(range);
     }
-    this.#moveEntries(covers);
-    this.#covers = covers;
-    for (const cover of covers) this.#tell(cover);
+    this.#moveEntries(ranges);
+    this.#ranges = ranges;
+    for (const range of ranges) this.#wake(range);
   }
 
-  /** Entries go with the cover that they are in now, or are forgotten. */
-  #moveEntries(covers: readonly Cover[]): void {
-    const kept = new Set(covers);
-    for (const former of this.#covers) {
+  /** Moves entries to the range that contains them now, and drops the others. */
+  #moveEntries(ranges: readonly Range[]): void {
+    const kept = new Set(ranges);
+    for (const former of this.#ranges) {
       if (kept.has(former)) continue;
       for (const [key, entry] of former.entries) {
-        const cover = coverOf(covers, key);
-        if (cover === undefined || cover.entries.has(key)) this.#log.drop(entry);
-        else cover.entries.set(key, entry);
+        const range = rangeOf(ranges, key);
+        if (range === undefined || range.entries.has(key)) this.#log.drop(entry);
+        else range.entries.set(key, entry);
       }
     }
   }
 
-  async #lookAt(cover: Cover): Promise<void> {
-    const round = ++this.#round;
+  async #read(range: Range): Promise<void> {
+    const poll = ++this.#pollCount;
     try {
       let keys = 0;
-      for await (const status of this.#pagesOf(cover.watched)) {
+      for await (const status of this.#pagesOf(range.watched)) {
         keys++;
-        const entry = cover.entries.get(status.key) ?? new KeyEntry(status);
-        cover.entries.set(status.key, entry);
-        entry.round = round;
-        this.#log.put(entry, status, lookOf(status), bytesOf(status));
+        const entry = range.entries.get(status.key) ?? new KeyEntry(status);
+        range.entries.set(status.key, entry);
+        entry.poll = poll;
+        this.#log.put(entry, status);
         if (keys > MAX_KEYS || this.#log.bytes > MAX_BYTES) throw tooMany();
       }
-      for (const [key, entry] of cover.entries) {
-        if (entry.round === round) continue;
-        cover.entries.delete(key);
-        this.#log.free(entry, freeKey(key), FREE_LOOK);
+      for (const [key, entry] of range.entries) {
+        if (entry.poll === poll) continue;
+        range.entries.delete(key);
+        this.#log.free(entry);
       }
-      cover.isComplete = true;
+      range.isComplete = true;
     } catch (error) {
-      this.#fail(cover, error);
+      this.#fail(range, error);
     }
-    this.#tell(cover);
+    this.#wake(range);
   }
 
   async *#pagesOf(watched: Watched): AsyncGenerator<KeyStatus, void, void> {
     let cursor: string | undefined;
     do {
-      await this.#turns.take(PAGE_UNITS);
+      await this.#scheduler.take(PAGE_UNITS);
       const page = await this.#look(queryOf(watched, cursor));
       yield* page.keys;
       cursor = page.cursor;
     } while (cursor !== undefined);
   }
 
-  /** Those who watch less than the cover may go on if that was too much. */
-  #fail(cover: Cover, error: unknown): void {
+  /** If the range has too many keys, watchers of a smaller part of it go on. */
+  #fail(range: Range, error: unknown): void {
     const isTooMuch = error instanceof HoldfastError && error.code === "UNSUPPORTED";
-    for (const watcher of cover.watchers) {
-      if (isTooMuch && nameOf(watcher.watched) !== nameOf(cover.watched)) continue;
+    for (const watcher of range.watchers) {
+      if (isTooMuch && nameOf(watcher.watched) !== nameOf(range.watched)) continue;
       watcher.failure = error;
       watcher.wake?.();
     }
     this.#isStale = true;
   }
 
-  /** Wakes those for whom there is something in the log. */
-  #tell(cover: Cover): void {
-    for (const watcher of cover.watchers) {
+  /** Wakes the watchers that have unread entries in the log. */
+  #wake(range: Range): void {
+    for (const watcher of range.watchers) {
       const { watched, reader } = watcher;
-      if (cover.isComplete && !watcher.isReady) {
+      if (range.isComplete && !watcher.isReady) {
         watcher.isReady = true;
-        watcher.isFree = "key" in watched && !cover.entries.has(watched.key);
+        watcher.isFree = "key" in watched && !range.entries.has(watched.key);
         reader.startEnd = this.#log.end;
         watcher.wake?.();
       } else if (reader.position < this.#log.end) watcher.wake?.();
@@ -249,7 +250,7 @@ export class KeyFeed {
   }
 }
 
-function newCover(watched: Watched): Cover {
+function newRange(watched: Watched): Range {
   return { watched, entries: new Map(), dueMs: Number.NEGATIVE_INFINITY, isComplete: false, watchers: [] };
 }
 
@@ -262,50 +263,28 @@ function queryOf(watched: Watched, cursor: string | undefined): LookQuery {
 const isKey = (wanted: string) => (key: string) => key === wanted;
 const startsWith = (prefix: string) => (key: string) => key.startsWith(prefix);
 
-/** A text for each that sorts a prefix before all that begins with it. Neither can contain a control character. */
+/** Sorts a prefix before the keys and prefixes that begin with it. Neither can contain a control character. */
 function nameOf(watched: Watched): string {
   return "key" in watched ? `${watched.key}\u0001` : `${watched.prefix}\u0000`;
 }
 
-function isWithin(watched: Watched, cover: Watched): boolean {
+function isWithin(watched: Watched, range: Watched): boolean {
   const text = "key" in watched ? watched.key : watched.prefix;
-  return "key" in cover ? "key" in watched && text === cover.key : text.startsWith(cover.prefix);
+  return "key" in range ? "key" in watched && text === range.key : text.startsWith(range.prefix);
 }
 
-/** The cover that a key is in, among those that are sorted. */
-function coverOf(covers: readonly Cover[], key: string): Cover | undefined {
+/** Finds the range of a key by binary search. */
+function rangeOf(ranges: readonly Range[], key: string): Range | undefined {
   let low = 0;
-  let high = covers.length;
+  let high = ranges.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (nameOf((covers[middle] as Cover).watched) <= `${key}\u0001`) low = middle + 1;
+    if (nameOf((ranges[middle] as Range).watched) <= `${key}\u0001`) low = middle + 1;
     else high = middle;
   }
-  const cover = covers[low - 1];
-  return cover !== undefined && isWithin({ key }, cover.watched) ? cover : undefined;
+  const range = ranges[low - 1];
+  return range !== undefined && isWithin({ key }, range.watched) ? range : undefined;
 }
-
-/** What counts as a change: who holds and who waits, not how long they still may. */
-function lookOf(status: KeyStatus): string {
-  const held = status.held.map(({ id, fence }) => `${id} ${fence}`);
-  const waiting = status.waiting.map(({ id }) => id);
-  const text = JSON.stringify([status.heldCount, status.waitingCount, held, waiting]);
-  return text.length < 100 ? text : createHash("sha1").update(text).digest("base64");
-}
-
-function bytesOf({ key, held, waiting }: KeyStatus): number {
-  return [...held, ...waiting].reduce((bytes, claim) => bytes + bytesOfClaim(claim), 2 * key.length + 300);
-}
-
-function bytesOfClaim({ id, owner, info, application }: ClaimStatus): number {
-  return 200 + 2 * (id.length + owner.length + info.length + application.length);
-}
-
-function freeKey(key: string): KeyStatus {
-  return { key, fence: 0n, held: [], heldCount: 0, heldWeight: 0, waiting: [], waitingCount: 0 };
-}
-
-const FREE_LOOK = lookOf(freeKey(""));
 
 function tooMany(): HoldfastError {
   return new HoldfastError(

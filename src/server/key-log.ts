@@ -1,51 +1,50 @@
 /**
- * What keys look like, in the order in which they last changed. A reader is a place in it: from the start it finds every key as it is now, and
- * after that what changes. A key that changes again moves to the end, so the log is as long as there are keys, and a slow reader costs nothing.
+ * The statuses of keys, in the order of their last changes. A reader is a position in this log: it reads every present key first,
+ * and then changes. A key that changes again moves to the end, so the log has one entry per key and a slow reader costs nothing.
  *
- * A key that has become free stays until all readers have seen it. Those that are too far behind for that are told so.
+ * A key that became free stays until all readers have read it, within a bound. Readers that are too far behind get an error.
  */
-import type { KeyStatus } from "../store/index.ts";
+import { createHash } from "node:crypto";
+import type { ClaimStatus, KeyStatus } from "../store/index.ts";
 
 export class KeyEntry {
   status: KeyStatus;
-  /** What counts as a change of it. */
-  look = "";
+  /** A change of the summary is a change of the key. */
+  summary = "";
   isFree = false;
-  /** Its place in the log. */
   position = -1;
-  /** About how many bytes it takes. */
+  /** Approximate. */
   bytes = 0;
-  /** The round that it was last seen in. */
-  round = 0;
+  /** The number of the poll that last read it. */
+  poll = 0;
 
   constructor(status: KeyStatus) {
     this.status = status;
   }
 }
 
-/** Where somebody is in the log. */
 export interface KeyReader {
   position: number;
-  /** Up to where the log told what there was in the beginning. */
+  /** The end of the entries that existed at the beginning. */
   startEnd: number;
-  /** Whether keys became free that it can no longer be told of. */
+  /** Whether entries of free keys were dropped before it read them. */
   fellBehind: boolean;
 }
 
-/** The most keys that are kept for slow readers after they have become free. */
+/** The limit of free keys that are kept for slow readers. */
 const MAX_FREE = 10_000;
 
-/** How many slots a reader looks through at a time. */
+/** The slots that a reader scans at a time. */
 const SLOTS_AT_ONCE = 2_000;
 
-/** How many slots there are before the first compaction, and how many more than twice the entries before each later one. */
+/** Compaction runs when there are this many slots more than twice the entries. */
 const SPARE_SLOTS = 1_000;
 
 export class KeyLog {
   #slots: (KeyEntry | undefined)[] = [];
   readonly #readers = new Set<KeyReader>();
   #compactFrom = SPARE_SLOTS;
-  /** About how many bytes all entries take. */
+  /** The approximate memory of all entries. */
   bytes = 0;
 
   get end(): number {
@@ -63,7 +62,7 @@ export class KeyLog {
     if (this.#readers.size === 0) this.#compact();
   }
 
-  /** The next entry that is wanted. Undefined also if there was none among those that are looked through at a time. */
+  /** The next wanted entry. Undefined if there is none among the slots that are scanned at a time. */
   next(reader: KeyReader, isWanted: (entry: KeyEntry) => boolean): KeyEntry | undefined {
     const untilSlot = Math.min(this.end, reader.position + SLOTS_AT_ONCE);
     while (reader.position < untilSlot) {
@@ -73,23 +72,25 @@ export class KeyLog {
     return undefined;
   }
 
-  /** The key of this entry looks like this now. */
-  put(entry: KeyEntry, status: KeyStatus, look: string, bytes: number): void {
+  /** Updates the entry, and moves it to the end if its summary changed. */
+  put(entry: KeyEntry, status: KeyStatus): void {
+    const bytes = entry.isFree ? 0 : bytesOf(status);
+    const summary = summaryOf(status);
     entry.status = status;
     this.bytes += bytes - entry.bytes;
     entry.bytes = bytes;
-    if (entry.look === look) return;
-    entry.look = look;
+    if (entry.summary === summary) return;
+    entry.summary = summary;
     this.#append(entry);
   }
 
-  /** The key of this entry is free, and the entry is not used again. */
-  free(entry: KeyEntry, status: KeyStatus, look: string): void {
+  /** Records that the key is free. The entry is not used again. */
+  free(entry: KeyEntry): void {
     entry.isFree = true;
-    this.put(entry, status, look, 0);
+    this.put(entry, freeKey(entry.status.key));
   }
 
-  /** Forgets the entry, without telling anybody. */
+  /** Removes the entry without a change for readers. */
   drop(entry: KeyEntry): void {
     this.bytes -= entry.bytes;
     this.#slots[entry.position] = undefined;
@@ -102,21 +103,21 @@ export class KeyLog {
     if (this.#slots.length > this.#compactFrom) this.#compact();
   }
 
-  /** Leaves out empty slots, and keys that became free before what readers have yet to see. Places move. */
+  /** Removes empty slots, and free keys that all readers have read. Positions change. */
   #compact(): void {
-    let seen = this.#slots.length;
-    for (const reader of this.#readers) seen = Math.min(seen, reader.position);
+    let readByAll = this.#slots.length;
+    for (const reader of this.#readers) readByAll = Math.min(readByAll, reader.position);
     let free = 0;
-    for (const entry of this.#slots) if (entry?.isFree === true && entry.position >= seen) free++;
+    for (const entry of this.#slots) if (entry?.isFree === true && entry.position >= readByAll) free++;
     const moved = new Uint32Array(this.#slots.length + 1);
     const slots: KeyEntry[] = [];
-    /** Up to where keys that became free are missing. */
-    let missing = 0;
+    /** The end of the dropped entries that some reader has not read. */
+    let droppedEnd = 0;
     for (const [index, entry] of this.#slots.entries()) {
       moved[index] = slots.length;
       if (entry === undefined) continue;
-      if (entry.isFree && (index < seen || free-- > MAX_FREE)) {
-        if (index >= seen) missing = index + 1;
+      if (entry.isFree && (index < readByAll || free-- > MAX_FREE)) {
+        if (index >= readByAll) droppedEnd = index + 1;
         continue;
       }
       entry.position = slots.length;
@@ -124,11 +125,31 @@ export class KeyLog {
     }
     moved[this.#slots.length] = slots.length;
     for (const reader of this.#readers) {
-      if (reader.position < missing) reader.fellBehind = true;
+      if (reader.position < droppedEnd) reader.fellBehind = true;
       reader.position = moved[reader.position] ?? 0;
       reader.startEnd = moved[reader.startEnd] ?? 0;
     }
     this.#slots = slots;
     this.#compactFrom = SPARE_SLOTS + 2 * slots.length;
   }
+}
+
+/** A key changes when its summary changes: holders and waiters count, their times of expiry do not. */
+function summaryOf(status: KeyStatus): string {
+  const held = status.held.map(({ id, fence }) => `${id} ${fence}`);
+  const waiting = status.waiting.map(({ id }) => id);
+  const text = JSON.stringify([status.heldCount, status.waitingCount, held, waiting]);
+  return text.length < 100 ? text : createHash("sha1").update(text).digest("base64");
+}
+
+function bytesOf({ key, held, waiting }: KeyStatus): number {
+  return [...held, ...waiting].reduce((bytes, claim) => bytes + bytesOfClaim(claim), 2 * key.length + 300);
+}
+
+function bytesOfClaim({ id, owner, info, application }: ClaimStatus): number {
+  return 200 + 2 * (id.length + owner.length + info.length + application.length);
+}
+
+export function freeKey(key: string): KeyStatus {
+  return { key, fence: 0n, held: [], heldCount: 0, heldWeight: 0, waiting: [], waitingCount: 0 };
 }

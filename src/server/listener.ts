@@ -1,8 +1,8 @@
 /**
- * One port for HTTP/1.1 and HTTP/2, with TLS or without.
+ * One port for HTTP/1.1 and HTTP/2, with or without TLS.
  *
- * With TLS the two ends agree on a protocol before the first byte. Without it, Node's HTTP/2 server understands nothing but
- * HTTP/2, so the first bytes of a connection decide: those that know HTTP/2 begin with "PRI ", which is no method of HTTP/1.1.
+ * TLS negotiates the protocol. Without TLS the first bytes of a connection decide: HTTP/2 begins with "PRI ", which is not a
+ * method of HTTP/1.1.
  */
 import { once } from "node:events";
 import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
@@ -14,18 +14,19 @@ import {
 } from "node:http2";
 import { type AddressInfo, createServer as createTcp, type Server, type Socket } from "node:net";
 import { createServer as createTls, type TLSSocket } from "node:tls";
+import type { ErrorLog } from "./error-log.ts";
 import type { ResolvedLimits } from "./limits.ts";
+import type { Metrics } from "./metrics.ts";
 
 export type AnyRequest = IncomingMessage | Http2ServerRequest;
 export type AnyResponse = ServerResponse | Http2ServerResponse;
 
-/** How connections are encrypted. */
 export interface TlsOptions {
   /** The certificate chain, in PEM. */
   readonly cert: string | Buffer;
   /** Its private key, in PEM. */
   readonly key: string | Buffer;
-  /** With this, clients need a certificate that it has signed (mutual TLS). In PEM. */
+  /** The CA that must have signed the certificates of clients (mutual TLS), in PEM. Default: clients need no certificate. */
   readonly clientCa?: string | Buffer;
 }
 
@@ -35,40 +36,37 @@ export interface ListenerOptions {
   readonly tls: TlsOptions | undefined;
   readonly limits: ResolvedLimits;
   handle(request: AnyRequest, response: AnyResponse): void;
-  /** Told when a client was cut off, and why. */
-  onDrop(reason: string): void;
-  /** Told of errors that no part of the server expects. They end the connection. */
-  onUnexpected(error: unknown): void;
-  /** Told when the number of connections has changed. */
-  onConnections(count: number): void;
+  readonly errors: ErrorLog;
+  readonly metrics: Metrics;
 }
 
 export interface Listener {
   readonly host: string;
   readonly port: number;
-  /** Takes no more connections, and closes each as soon as nothing is under way on it. Resolves when all are closed. */
+  /** Accepts no more connections, and closes each as soon as it is idle. Resolves when all are closed. */
   drain(): Promise<void>;
-  /** Closes whatever is left. Resolves when all is closed. */
+  /** Closes all connections. Resolves when they are closed. */
   end(): Promise<void>;
 }
 
-/** How a connection of HTTP/2 begins. */
+/** The first bytes of an HTTP/2 connection. */
 const PREFACE = Buffer.from("PRI ");
 
-/** How much a client may send ahead of what is read: on a stream, and on a connection. */
+/** The bytes that a client may send ahead of reading, on a stream and on a connection. */
 const STREAM_WINDOW = 1_048_576;
 const CONNECTION_WINDOW = 4_194_304;
 
-/** How often connections that have become idle are looked for, while the server stops. */
+/** The interval of closing idle HTTP/1.1 connections while the server stops: Node emits no event when one becomes idle. */
 const IDLE_MS = 50;
 
 export async function listen(options: ListenerOptions): Promise<Listener> {
-  const { limits, handle, onDrop } = options;
+  const { limits, handle, errors, metrics } = options;
+  const onSilent = () => errors.dropped("silent");
   const http1 = createHttp1(handle);
   http1.headersTimeout = limits.silenceMs;
   http1.requestTimeout = limits.silenceMs;
   http1.keepAliveTimeout = limits.silenceMs;
-  // Only a server that listens watches its clients' time; this one is handed its connections.
+  // Node enforces these timeouts only for a server that listens. This server gets its connections from another one.
   http1.emit("listening");
   const http2 = createHttp2(
     {
@@ -80,7 +78,7 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
     },
     handle,
   );
-  // Node answers these by itself, and keeps them for as long as the client likes.
+  // Without these listeners Node answers such requests itself, without a timeout.
   http1.on("checkExpectation", handle);
   http2.on("checkExpectation", handle);
   http2.on("connect", handle);
@@ -89,17 +87,17 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
     sessions.add(session);
     session.once("close", () => sessions.delete(session));
     session.setLocalWindowSize(CONNECTION_WINDOW);
-    watchSilence(session, limits.silenceMs, () => onDrop("silent"));
+    watchSilence(session, limits.silenceMs, onSilent);
   });
   http2.on("sessionError", () => {});
 
   const sockets = new Set<Socket>();
   const accept = (socket: Socket) => {
     sockets.add(socket);
-    options.onConnections(sockets.size);
+    metrics.connections++;
     socket.once("close", () => {
       sockets.delete(socket);
-      options.onConnections(sockets.size);
+      metrics.connections--;
     });
     socket.on("error", () => socket.destroy());
     socket.setNoDelay(true);
@@ -110,7 +108,7 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
     try {
       (isHttp2 ? http2 : http1).emit("connection", socket);
     } catch (error) {
-      options.onUnexpected(error);
+      errors.unexpected(error);
       socket.destroy();
     }
   };
@@ -120,7 +118,7 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
       hand(socket, (socket as TLSSocket).alpnProtocol === "h2");
       return;
     }
-    sniff(socket, limits.silenceMs, hand, () => onDrop("silent"));
+    sniff(socket, limits.silenceMs, hand, onSilent);
   });
   server.maxConnections = limits.maxConnections;
   server.listen(options.port, options.host);
@@ -140,7 +138,6 @@ export async function listen(options: ListenerOptions): Promise<Listener> {
       stopListening();
       http1.close();
       for (const session of sessions) session.close();
-      // A connection of HTTP/1.1 that was in use becomes idle without a word.
       idle ??= setInterval(() => http1.closeIdleConnections(), IDLE_MS).unref();
       await closed;
     },
@@ -175,7 +172,7 @@ function createServer(
     handshakeTimeout: limits.silenceMs,
     ...(tls.clientCa !== undefined && { ca: tls.clientCa, requestCert: true, rejectUnauthorized: true }),
   });
-  // A connection counts from its beginning: one whose handshake never ends must not keep the server from ending.
+  // A connection counts before its handshake, so that an unfinished handshake does not keep the server from ending.
   server.on("connection", accept);
   server.on("secureConnection", (socket) => {
     socket.on("error", () => socket.destroy());
@@ -185,7 +182,7 @@ function createServer(
   return server;
 }
 
-/** Looks at the first bytes of a connection, and puts them back. */
+/** Reads the first bytes of a connection, and puts them back. */
 function sniff(
   socket: Socket,
   silenceMs: number,
@@ -203,7 +200,7 @@ function sniff(
     if (more === null) return;
     bytes = Buffer.concat([bytes, more]);
     const isPreface = PREFACE.subarray(0, bytes.length).equals(bytes.subarray(0, PREFACE.length));
-    // A few bytes that begin alike do not tell yet.
+    // Too few bytes to decide.
     if (isPreface && bytes.length < PREFACE.length) return;
     clearTimeout(timer);
     socket.off("readable", look);
@@ -213,7 +210,7 @@ function sniff(
   socket.on("readable", look);
 }
 
-/** Cuts off a connection whose other end has not answered the last ping: it may have gone without a word. */
+/** Cuts off a connection that did not answer the last ping. */
 function watchSilence(session: ServerHttp2Session, silenceMs: number, onSilent: () => void): void {
   let awaited = false;
   const timer = setInterval(() => {

@@ -1,75 +1,71 @@
-/** The service `Locks`: see proto/holdfast/v1/locks.proto for what each call means. */
+/** The service `Locks`: proto/holdfast/v1/locks.proto documents each call. */
 import { randomUUID } from "node:crypto";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Lease } from "../client/index.ts";
 import { errorOf, type locks as wire, wireKey, wireMs } from "../protocol/index.ts";
 import { HoldfastError, invalid, StoreUnavailableError } from "../store/index.ts";
 import { checkMay } from "./access.ts";
+import { AcquireCall, type AcquireEvent, isContention } from "./acquire-call.ts";
+import type { AcquireCalls } from "./acquire-calls.ts";
 import { type Terms, termsOf, termsOfMany } from "./acquire-terms.ts";
-import type { Call, Wrapping } from "./calls.ts";
-import type { Clients } from "./clients.ts";
+import { occupy } from "./callers.ts";
+import type { Call, MethodWrappers } from "./calls.ts";
 import type { GuardedStore } from "./guarded-store.ts";
-import { Holding, type HoldingEvent, isContention } from "./holding.ts";
 import type { KeyFeed, Watched } from "./key-feed.ts";
 import type { ResolvedLimits } from "./limits.ts";
 import { shownTo } from "./ownership.ts";
-import type { QueuePlaces } from "./queue-places.ts";
-import { occupy, occupyUntil } from "./quota.ts";
+import type { QueuePositions } from "./queue-positions.ts";
 
 export interface LocksServiceContext {
   readonly store: GuardedStore;
   readonly limits: ResolvedLimits;
-  readonly clients: Clients;
+  readonly acquireCalls: AcquireCalls;
   readonly feed: KeyFeed;
-  readonly places: QueuePlaces;
-  readonly wrapping: Wrapping;
+  readonly positions: QueuePositions;
+  readonly wrappers: MethodWrappers;
 }
 
 const DEFAULT_SHOWN_CLAIMS = 100;
 const DEFAULT_PAGE_KEYS = 100;
 
 export function locksService(context: LocksServiceContext): ServiceImpl<typeof wire.Locks> {
-  const { store, limits, clients, feed, places } = context;
-  const { unary, stream } = context.wrapping;
+  const { store, limits, acquireCalls, feed, positions } = context;
+  const { unary, stream } = context.wrappers;
 
-  /** Takes what the terms ask for, and tells what becomes of it. */
-  async function* hold(
+  /** Acquires by the terms, and yields the events of the call. */
+  async function* acquire(
     terms: Terms,
-    { visitor, gone }: Call,
-  ): AsyncGenerator<[HoldingEvent, Holding], void, void> {
+    { caller, gone }: Call,
+  ): AsyncGenerator<[AcquireEvent, AcquireCall], void, void> {
     const check = () => {
-      for (const { key } of terms.keys) checkMay(visitor.principal(), "acquire", key, terms.acquire.id);
+      for (const { key } of terms.keys) checkMay(caller.principal(), "acquire", key, terms.acquire.id);
     };
     check();
+    const { client } = caller;
     const { id = randomUUID(), token = randomUUID() } = terms.acquire;
-    const { client } = visitor;
-    const holding = new Holding({ terms, id, token, store, asker: visitor, places });
-    const leaveWaiting = occupy(client, "maxWaitingCalls", limits);
-    let leaveOwner: (() => void) | undefined;
+    const call = new AcquireCall({ terms, id, token, store, caller, positions });
+    const waitEnds = [occupy(client, "maxWaitingCalls", limits)];
     const stopWaiting = () => {
-      leaveWaiting();
-      leaveOwner?.();
+      for (const end of waitEnds) end();
     };
-    const exit = () => clients.exit(client, holding);
-    // A caller that is gone need not ask for the next event, so the end of the call does not wait for that.
+    const exit = () => acquireCalls.exit(client, call);
+    // A caller that is gone does not ask for the next event, so this does not wait for the generator.
     const disconnect = () => {
       stopWaiting();
-      void holding.disconnect().then(exit);
+      void call.disconnect().then(exit);
     };
     try {
-      const { locks, names } = clients.enter(visitor, holding);
-      if (terms.acquire.waitMs !== 0) leaveOwner = names.enter(holding.owner);
+      const { locks, listen } = acquireCalls.enter(caller, call);
+      if (terms.acquire.waitMs !== 0) waitEnds.push(listen());
       gone.addEventListener("abort", disconnect);
       if (gone.aborted) disconnect();
-      for await (const event of holding.events(locks)) {
+      for await (const event of call.events(locks)) {
         if (event.case === "acquired") stopWaiting();
-        // A token that was taken back, or permits less than before, ends the call at its next heartbeat.
+        // Ends the call of a token that was removed or has lost the permission.
         check();
-        yield [event, holding];
+        yield [event, call];
       }
     } finally {
-      stopWaiting();
-      gone.removeEventListener("abort", disconnect);
       stopWaiting();
       gone.removeEventListener("abort", disconnect);
       exit();
@@ -78,27 +74,27 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
 
   return {
     acquire: stream(async function* (request, call) {
-      for await (const [event, holding] of hold(termsOf(request, limits), call)) {
+      for await (const [event, acquireCall] of acquire(termsOf(request, limits), call)) {
         if (event.case === "acquired") {
-          const [lease] = leasesOf(event.leases, holding);
+          const [lease] = leasesOf(event.leases, acquireCall);
           yield { event: { case: "acquired", value: { ...(lease !== undefined && { lease }) } } };
-        } else yield { event: wireEvent(event, holding) };
+        } else yield { event: wireEvent(event, acquireCall) };
       }
     }),
 
     acquireMany: stream(async function* (request, call) {
-      for await (const [event, holding] of hold(termsOfMany(request, limits), call)) {
+      for await (const [event, acquireCall] of acquire(termsOfMany(request, limits), call)) {
         if (event.case === "acquired") {
-          yield { event: { case: "acquired", value: { leases: leasesOf(event.leases, holding) } } };
-        } else yield { event: wireEvent(event, holding) };
+          yield { event: { case: "acquired", value: { leases: leasesOf(event.leases, acquireCall) } } };
+        } else yield { event: wireEvent(event, acquireCall) };
       }
     }),
 
     acquireDetached: unary(async (request, call) => {
       const terms = { ...termsOf(request, limits), detached: true };
-      for await (const [event, holding] of hold(terms, call)) {
+      for await (const [event, acquireCall] of acquire(terms, call)) {
         if (event.case === "acquired") {
-          const [lease] = leasesOf(event.leases, holding);
+          const [lease] = leasesOf(event.leases, acquireCall);
           if (lease !== undefined) return { acquired: true, lease };
         }
         if (event.case !== "failed") continue;
@@ -110,72 +106,72 @@ export function locksService(context: LocksServiceContext): ServiceImpl<typeof w
       });
     }),
 
-    release: unary(async ({ key, id, token }, { visitor }) => {
-      checkMay(visitor.principal(), "acquire", key, id);
+    release: unary(async ({ key, id, token }, { caller }) => {
+      checkMay(caller.principal(), "acquire", key, id);
       const ref = { key, id, token: needToken(token, key) };
-      const holding = clients.find(visitor.client, ref);
-      if (holding?.terms.keys.length === 1) return { released: await holding.release() };
-      const [released = false] = await store.release([ref], visitor);
+      const open = acquireCalls.find(caller.client, ref);
+      if (open?.terms.keys.length === 1) return { released: await open.release() };
+      const [released = false] = await store.release([ref], caller);
       return { released };
     }),
 
-    extend: unary(async ({ key, id, token, ttlMs }, { visitor }) => {
-      checkMay(visitor.principal(), "acquire", key, id);
+    extend: unary(async ({ key, id, token, ttlMs }, { caller }) => {
+      checkMay(caller.principal(), "acquire", key, id);
       const ref = { key, id, token: needToken(token, key) };
-      const [answer] = await store.renew([ttlMs === 0 ? ref : { ...ref, ttlMs }], visitor);
+      const [answer] = await store.renew([ttlMs === 0 ? ref : { ...ref, ttlMs }], caller);
       if (answer?.state === "held") return { fence: answer.fence, expiresInMs: wireMs(answer.expiresInMs) };
       if (answer?.state === "failed") throw answer.error;
       throw notHeld(key, answer?.state === "waiting" ? "it still waits" : "it is gone");
     }),
 
-    status: unary(async ({ key, maxClaims }, { visitor }) => {
-      checkMay(visitor.principal(), "read", key);
+    status: unary(async ({ key, maxClaims }, { caller }) => {
+      checkMay(caller.principal(), "read", key);
       const { keys } = await store.look({ key, maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS });
       return {
         ...(keys[0] !== undefined && {
-          status: wireKey(shownTo(visitor.principal(), visitor.client, keys[0])),
+          status: wireKey(shownTo(caller.principal(), caller.client, keys[0])),
         }),
       };
     }),
 
-    list: unary(async ({ prefix, cursor, pageSize, maxClaims }, { visitor }) => {
-      checkMay(visitor.principal(), "read", prefix);
+    list: unary(async ({ prefix, cursor, pageSize, maxClaims }, { caller }) => {
+      checkMay(caller.principal(), "read", prefix);
       const page = await store.look({
         prefix,
         limit: pageSize || DEFAULT_PAGE_KEYS,
         maxClaims: maxClaims || DEFAULT_SHOWN_CLAIMS,
         ...(cursor !== "" && { cursor }),
       });
-      const keys = page.keys.map((status) => wireKey(shownTo(visitor.principal(), visitor.client, status)));
+      const keys = page.keys.map((status) => wireKey(shownTo(caller.principal(), caller.client, status)));
       return { keys, cursor: page.cursor ?? "" };
     }),
 
-    watch: stream(async function* ({ what }, { visitor, gone, leaving }) {
+    watch: stream(async function* ({ what }, { caller, gone, leaving }) {
       const watched = watchedOf(what);
       const keyOrPrefix = "key" in watched ? watched.key : watched.prefix;
-      checkMay(visitor.principal(), "read", keyOrPrefix);
-      occupyUntil(gone, visitor.client, "maxWatches", limits);
+      checkMay(caller.principal(), "read", keyOrPrefix);
+      occupy(caller.client, "maxWatches", limits, gone);
       for await (const { status } of feed.watch(watched, AbortSignal.any([gone, leaving]))) {
-        checkMay(visitor.principal(), "read", keyOrPrefix);
-        const principal = visitor.principal();
+        checkMay(caller.principal(), "read", keyOrPrefix);
+        const principal = caller.principal();
         yield status === undefined
           ? { caughtUp: true }
-          : { status: wireKey(shownTo(principal, visitor.client, status)) };
+          : { status: wireKey(shownTo(principal, caller.client, status)) };
       }
       if (leaving.aborted)
         throw new StoreUnavailableError("The server is stopping. Watch on another server.");
     }),
 
-    forceRelease: unary(async ({ key, id }, { visitor }) => {
-      checkMay(visitor.principal(), "admin", key, id);
-      const [released = false] = await store.release([{ key, id }], visitor);
+    forceRelease: unary(async ({ key, id }, { caller }) => {
+      checkMay(caller.principal(), "admin", key, id);
+      const [released = false] = await store.release([{ key, id }], caller);
       return { released };
     }),
   };
 }
 
-/** What the two kinds of events have in common on the wire. */
-function wireEvent(event: Exclude<HoldingEvent, { case: "acquired" }>, { id, token }: Holding) {
+/** The fields that events of `Acquire` and `AcquireMany` share. */
+function wireEvent(event: Exclude<AcquireEvent, { case: "acquired" }>, { id, token }: AcquireCall) {
   switch (event.case) {
     case "waiting": {
       const { key, position, length: queueLength } = event;
@@ -190,9 +186,9 @@ function wireEvent(event: Exclude<HoldingEvent, { case: "acquired" }>, { id, tok
   }
 }
 
-function leasesOf(leases: readonly Lease[], holding: Holding) {
+function leasesOf(leases: readonly Lease[], call: AcquireCall) {
   return leases.map(({ key, id, token, fence }, index) => {
-    return { key, id, token, fence, expiresInMs: wireMs(holding.expiresInMs(index)) };
+    return { key, id, token, fence, expiresInMs: wireMs(call.expiresInMs(index)) };
   });
 }
 

@@ -1,27 +1,21 @@
-/**
- * The log of a server: lines of JSON on the standard output. Somebody reads it, has stopped reading it, or has gone away, as `head` does;
- * none of that is in the way of locks, or of the end of the process.
- */
+/** The log of a server: lines of JSON on the standard output. A reader that stops reading or exits does not block the server. */
 import { closeSync, constants, fstatSync, openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Logger, pino } from "pino";
 
-/** A logger, and what ends it. */
 export interface Log {
   readonly logger: Logger;
-  /** Resolves when everything is written, or nobody seems to read it. What is logged after that is lost. */
+  /** Resolves when everything is written, or after a second without a reader. Later lines are lost. */
   close(): Promise<void>;
 }
 
-/** How much is kept for a reader that does not read. What comes after that is lost. */
-const MOST_BYTES = 1_048_576;
-/** How long until a reader that does not read is tried again. */
+/** The buffer for a slow reader. Lines beyond it are lost. */
+const MAX_BUFFER_BYTES = 1_048_576;
 const RETRY_MS = 50;
-/** How long the end waits for somebody to read the last lines. */
-const LAST_LINES_MS = 1_000;
+const CLOSE_TIMEOUT_MS = 1_000;
 
 /**
- * Opens the log that a server has by default, with a level of pino's.
+ * Opens the default log of a server, with a level of pino.
  *
  * @example
  * const log = openLog("warn");
@@ -44,7 +38,7 @@ export function openLog(level = "info"): Log {
   };
 }
 
-/** Writes each line at once, so that none is lost however the process ends, and keeps what the reader does not take. */
+/** Writes each line at once, so that a crash loses none. Buffers the lines that the reader does not take. */
 class Lines {
   readonly #onLost: (count: number) => void;
   readonly #output = openOutput();
@@ -61,7 +55,7 @@ class Lines {
   write(line: string): void {
     const bytes = Buffer.from(line);
     if (this.#isClosed) return;
-    if (this.#keptBytes + bytes.length > MOST_BYTES) {
+    if (this.#keptBytes + bytes.length > MAX_BUFFER_BYTES) {
       this.#lostCount++;
       return;
     }
@@ -71,7 +65,7 @@ class Lines {
   }
 
   async close(): Promise<void> {
-    for (let waitedMs = 0; this.#keptBytes > 0 && waitedMs < LAST_LINES_MS; waitedMs += RETRY_MS) {
+    for (let waitedMs = 0; this.#keptBytes > 0 && waitedMs < CLOSE_TIMEOUT_MS; waitedMs += RETRY_MS) {
       await sleep(RETRY_MS);
     }
     this.#isClosed = true;
@@ -95,7 +89,7 @@ class Lines {
   }
 }
 
-/** How many bytes need not be kept. What fails may succeed later, as when a disk is full, unless the reader is gone for good. */
+/** Returns the number of bytes that are done: written, or lost with a reader that has exited. Other failures are retried. */
 function writeSome(fd: number, bytes: Buffer): number {
   try {
     return writeSync(fd, bytes);
@@ -105,9 +99,8 @@ function writeSome(fd: number, bytes: Buffer): number {
 }
 
 /**
- * The standard output, in a form that never waits for its reader. A terminal and a pipe are opened once more for that; Node itself
- * sees to sockets, when it is asked for its output, and files have no reader. Where a terminal cannot be opened so, as on macOS, one that is
- * stopped holds up whoever writes to it.
+ * Opens the standard output so that writes never block. Terminals and pipes are opened again without blocking; Node does that for
+ * sockets. On macOS, which has no /proc, a stopped terminal blocks the writer.
  */
 function openOutput(): { readonly fd: number; readonly isOwn: boolean } {
   const fd = process.stdout.fd ?? 1;

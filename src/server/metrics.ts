@@ -1,9 +1,9 @@
-/** What the server counts, for Prometheus. */
+/** The metrics of the server, for Prometheus. */
 import { Counter, collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
 import { Histogram } from "../metrics/index.ts";
 import { errorCodes } from "./call-errors.ts";
 
-/** Plain numbers, because they change several times in every lock cycle; the registry reads them when it is asked. */
+/** Plain numbers, which change several times per lock cycle. The registry reads them on request. */
 export class Metrics {
   readonly registry = new Registry();
   grants = 0;
@@ -15,16 +15,16 @@ export class Metrics {
   sessions = 0;
   streams = 0;
   connections = 0;
-  /** Set by whoever knows. */
+  /** Set by the claim registry. */
   claims: () => { readonly held: number; readonly waiting: number; readonly longestQueue: number } = () => ({
     held: 0,
     waiting: 0,
     longestQueue: 0,
   });
-  // From 0 on, since Prometheus sees no increase in a counter that appears with its first event.
+  // All kinds begin at 0: Prometheus sees no increase in a counter that appears with its first event.
   readonly refusals = zeros(["contended", "queue-full", "id-reused"]);
   readonly errors = zeros([...errorCodes, "UNEXPECTED"]);
-  /** Clients that were cut off, by why. */
+  /** Clients that were cut off, by reason. */
   readonly dropped = zeros([
     "foreign-host",
     "foreign-origin",
@@ -49,7 +49,7 @@ export class Metrics {
     const holds = new Histogram("holdfast_hold_seconds", "How long leases were held that were released.");
     const stores = new Histogram("holdfast_store_seconds", "How long the store took to answer.");
     for (const histogram of [waits, holds, stores]) {
-      // A registry calls no more than `get` and `reset`, and knows a metric by its name.
+      // A registry uses only `name`, `get` and `reset` of a metric.
       this.registry.registerMetric(histogram as unknown as Metric<string>);
     }
     this.addWait = waits.of();
@@ -60,64 +60,52 @@ export class Metrics {
       release: stores.of({ verb: "release" }),
       look: stores.of({ verb: "look" }),
     };
-    this.#counter("grants_total", "Claims that were granted.", () => this.grants);
-    this.#counter("renewals_total", "Heartbeats that were confirmed.", () => this.renewals);
-    this.#counter("releases_total", "Claims that were given back.", () => this.releases);
-    this.#counter("force_releases_total", "Claims that another client ended.", () => this.forceReleases);
-    this.#counter("expiries_total", "Claims that ended without being given back.", () => this.expiries);
-    this.#counter("pushes_total", "Grants that were pushed to waiting clients.", () => this.pushes);
-    this.#counters("refusals_total", "Claims that were refused.", "reason", this.refusals);
-    this.#counters("errors_total", "Operations and calls that failed.", "code", this.errors);
-    this.#counters("dropped_clients_total", "Clients that were cut off.", "reason", this.dropped);
-    this.#gauge("held_claims", "Leases that are held through this server.", () => this.claims().held);
-    this.#gauge("waiting_claims", "Claims that wait through this server.", () => this.claims().waiting);
-    this.#gauge("longest_queue", "The most that wait for one key.", () => this.claims().longestQueue);
-    this.#gauge("connections", "Open connections.", () => this.connections);
-    this.#gauge("sessions", "Open sessions.", () => this.sessions);
-    this.#gauge("streams", "Open streams of Acquire, AcquireMany and Watch.", () => this.streams);
+    this.#register(Counter, "grants_total", "Claims that were granted.", () => this.grants);
+    this.#register(Counter, "renewals_total", "Heartbeats that were confirmed.", () => this.renewals);
+    this.#register(Counter, "releases_total", "Claims that were released.", () => this.releases);
+    const forced = "Claims that an administrator ended.";
+    this.#register(Counter, "force_releases_total", forced, () => this.forceReleases);
+    this.#register(Counter, "expiries_total", "Claims that ended without a release.", () => this.expiries);
+    this.#register(Counter, "pushes_total", "Grants that were pushed to waiting clients.", () => this.pushes);
+    this.#register(Counter, "refusals_total", "Claims that were refused.", () => this.refusals, "reason");
+    this.#register(Counter, "errors_total", "Operations and calls that failed.", () => this.errors, "code");
+    const dropped = "Clients that were cut off.";
+    this.#register(Counter, "dropped_clients_total", dropped, () => this.dropped, "reason");
+    this.#register(Gauge, "held_claims", "Leases held through this server.", () => this.claims().held);
+    this.#register(
+      Gauge,
+      "waiting_claims",
+      "Claims waiting through this server.",
+      () => this.claims().waiting,
+    );
+    this.#register(Gauge, "longest_queue", "The longest queue of a key.", () => this.claims().longestQueue);
+    this.#register(Gauge, "connections", "Open connections.", () => this.connections);
+    this.#register(Gauge, "sessions", "Open sessions.", () => this.sessions);
+    this.#register(Gauge, "streams", "Open streams of Acquire, AcquireMany and Watch.", () => this.streams);
     collectDefaultMetrics({ register: this.registry });
   }
 
-  #counter(name: string, help: string, value: () => number): void {
-    this.registry.registerMetric(
-      new Counter({
-        name: `holdfast_${name}`,
-        help,
-        registers: [],
-        collect() {
-          this.reset();
-          this.inc(value());
-        },
-      }),
-    );
-  }
-
-  #counters(name: string, help: string, label: string, values: ReadonlyMap<string, number>): void {
-    this.registry.registerMetric(
-      new Counter({
-        name: `holdfast_${name}`,
-        help,
-        labelNames: [label],
-        registers: [],
-        collect() {
-          this.reset();
-          for (const [kind, value] of values) this.inc({ [label]: kind }, value);
-        },
-      }),
-    );
-  }
-
-  #gauge(name: string, help: string, value: () => number): void {
-    this.registry.registerMetric(
-      new Gauge({
-        name: `holdfast_${name}`,
-        help,
-        registers: [],
-        collect() {
-          this.set(value());
-        },
-      }),
-    );
+  /** A metric that reads a number, or a number for each value of its label. */
+  #register(
+    kind: typeof Counter | typeof Gauge,
+    name: string,
+    help: string,
+    read: () => number | ReadonlyMap<string, number>,
+    label = "",
+  ): void {
+    const metric = new kind({
+      name: `holdfast_${name}`,
+      help,
+      labelNames: label === "" ? [] : [label],
+      registers: [],
+      collect() {
+        this.reset();
+        const values = read();
+        if (typeof values === "number") this.inc(values);
+        else for (const [value, count] of values) this.inc({ [label]: value }, count);
+      },
+    });
+    this.registry.registerMetric(metric);
   }
 }
 

@@ -1,31 +1,23 @@
 /**
- * Who owns a claim: the principal that made it. The store keeps its claims under ids that begin with its name, such as `billing:run-1`.
- * So a call of another principal cannot name them, on any server over that store. Callers send and see their own ids without the name.
+ * A claim belongs to the principal that made it. Its id in the store begins with the name of the principal, such as
+ * `billing:run-1`. So no call of another principal can name it, on any server. Callers send and see their ids without the name.
  */
 import { createHash } from "node:crypto";
-import {
-  bounds,
-  type ClaimRef,
-  type ClaimStatus,
-  type GrantRef,
-  invalid,
-  type KeyStatus,
-} from "../store/index.ts";
+import { bounds, type ClaimRef, type ClaimStatus, invalid, type KeyStatus } from "../store/index.ts";
 import { may, type Principal } from "./access.ts";
 
-/** The name of an owner in ids. */
 export interface Owner {
-  /** What its ids begin with in the store. Empty on a server without tokens, where all callers are one. */
+  /** The beginning of its ids in the store. Empty on a server without tokens, whose callers are one principal. */
   readonly prefix: string;
 }
 
-/** Ids that begin with this have no owner: every principal that may acquire the key may use them. Notes of schedules have such ids. */
+/** Ids of schedule notes begin with this. They have no owner: every principal that may acquire the key may use them. */
 const OPEN = ":";
 
 /** The longest name in ids, so that at least half of an id is left to callers. */
 const MAX_NAME_BYTES = 63;
 
-/** What the ids of a principal begin with. No prefix begins with another one, since an encoded name has no colon. */
+/** An encoded name has no colon, so no prefix begins with another one. */
 export function prefixOf(name: string): string {
   return `${encodeURIComponent(name)}:`;
 }
@@ -34,44 +26,41 @@ export function checkName(name: unknown): asserts name is string {
   if (typeof name !== "string" || name === "")
     throw invalid("A token has no name. Add one in the list of tokens.");
   if (/[\p{Cc}\p{Cs}]/u.test(name) || prefixOf(name).length > MAX_NAME_BYTES + 1) {
-    const shown = JSON.stringify(name.slice(0, 40));
     throw invalid(
-      `The name of a token must be well-formed text without control characters, and at most ${MAX_NAME_BYTES} bytes when it is ` +
-        `written as part of a URL, not ${shown}. Choose a shorter one.`,
+      `The name of a token must be well-formed text without control characters, of at most ${MAX_NAME_BYTES} bytes in URL ` +
+        `encoding, not ${JSON.stringify(name.slice(0, 40))}. Choose a shorter one.`,
     );
   }
 }
 
-/** The same claim or request, by the id that the store knows. */
+/** The reference or request with the id that the store knows. */
 export function stored<R extends ClaimRef>(ref: R, { prefix }: Owner): R {
   if (prefix === "" || ref.id.startsWith(OPEN)) return ref;
   const id = prefix + ref.id;
   if (id.length * 3 > bounds.idBytes && Buffer.byteLength(id) > bounds.idBytes) {
     const most = bounds.idBytes - prefix.length;
-    throw invalid(
-      `id must be at most ${most} bytes of UTF-8 with this token, not ${Buffer.byteLength(ref.id)}.`,
-      ref.key,
-    );
+    const bytes = Buffer.byteLength(ref.id);
+    throw invalid(`id must be at most ${most} bytes of UTF-8 with this token, not ${bytes}.`, ref.key);
   }
   return { ...ref, id };
 }
 
-/** Whether the claim of a pushed grant may be shown to its listener, and how. */
-export function heardBy(ref: GrantRef, { prefix }: Owner): GrantRef | undefined {
+/** The reference with the id that the principal knows. Undefined if the claim belongs to another principal. */
+export function ownRef<R extends ClaimRef>(ref: R, { prefix }: Owner): R | undefined {
   if (prefix === "" || ref.id.startsWith(OPEN)) return ref;
   return ref.id.startsWith(prefix) ? { ...ref, id: ref.id.slice(prefix.length) } : undefined;
 }
 
 /**
- * What a principal may see of a key. It sees its own ids, and with `admin` those of others as the store has them. In place of the other ids
- * it sees a hash, which tells claims apart and is good for nothing else.
+ * A key as the principal may see it: its own ids, and with `admin` the ids of others as the store has them. Other ids are
+ * replaced by a hash, which tells claims apart and names none.
  */
-export function shownTo(principal: Principal, { prefix }: Owner, status: KeyStatus): KeyStatus {
+export function shownTo(principal: Principal, owner: Owner, status: KeyStatus): KeyStatus {
+  if (owner.prefix === "") return status;
   const seesAll = may(principal, "admin", status.key);
-  if (prefix === "" && seesAll) return status;
   const shown = (claim: ClaimStatus): ClaimStatus => {
-    if (claim.id.startsWith(OPEN)) return claim;
-    if (prefix !== "" && claim.id.startsWith(prefix)) return { ...claim, id: claim.id.slice(prefix.length) };
+    const own = ownRef({ key: status.key, id: claim.id }, owner);
+    if (own !== undefined) return { ...claim, id: own.id };
     return seesAll ? claim : { ...claim, id: hashOf(claim.id) };
   };
   return { ...status, held: status.held.map(shown), waiting: status.waiting.map(shown) };

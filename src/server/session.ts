@@ -1,167 +1,114 @@
-/**
- * One session: reads operations, asks the store, and writes answers and pushed grants, with as few messages as there are
- * turns of the event loop.
- *
- * What a client can make it keep is bounded. It stops reading while too much is unanswered or unread; what was read by then
- * is answered. Grants are hints, so they are left out while the client does not read. A client that does not read for
- * too long is cut off.
- */
-import { constants, type Http2ServerResponse, type ServerHttp2Stream } from "node:http2";
+/** A session: performs the operations of a client, and writes answers and pushed grants, one message per turn of the event loop. */
+import type { Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import {
   AnswerWriter,
-  FrameSplitter,
   MalformedMessage,
   type Operation,
-  Pacer,
   type RequestMessage,
   readRequest,
   SESSION_VERSION,
+  wireDurabilities,
 } from "../protocol/index.ts";
-import { bounds, HoldfastError, type RenewAnswer, type RenewRef, type Unsubscribe } from "../store/index.ts";
+import { bounds, HoldfastError, type Unsubscribe } from "../store/index.ts";
 import { checkMay, Forbidden, may, type Principal, verbFor } from "./access.ts";
-import type { Keeper } from "./kept.ts";
+import type { Caller } from "./callers.ts";
+import type { ServerContext } from "./context.ts";
 import { shownTo } from "./ownership.ts";
-import { renewPermitted } from "./renew-permitted.ts";
-import type { SessionContext } from "./session-context.ts";
-import { checkRefs, sizeOf, welcomeOf } from "./session-operations.ts";
-import { UnreadFrames } from "./unread-frames.ts";
+import { type SessionHandler, SessionStream } from "./session-stream.ts";
 
-/** A session that ends well ends with 0, which is no code of an error. */
+/** The gRPC status of a session that ended without an error. */
 const OK = 0;
 
-/** With more messages than this that have not been looked at, nothing is read. */
-const MAX_MESSAGES = 100;
+type Look = Extract<Operation, { verb: "look" }>;
 
-/** The most frames that come after reading has stopped. */
-const MAX_UNREAD_FRAMES = 20_000;
-
-export class ServerSession implements Keeper {
-  readonly #stream: ServerHttp2Stream;
-  readonly #response: Http2ServerResponse;
-  readonly #context: SessionContext;
-  readonly #splitter: FrameSplitter;
-  readonly #unread: UnreadFrames;
+export class ServerSession implements SessionHandler {
+  readonly #context: ServerContext;
+  readonly #caller: Caller;
+  readonly #onClosed: () => void;
+  readonly #stream: SessionStream;
   readonly #writer = new AnswerWriter();
   readonly #listening = new Map<string, Unsubscribe>();
-  /** Looks can be large, so they are answered one after the other, each when the one before has been sent. */
-  readonly #looks: Extract<Operation, { verb: "look" }>[] = [];
-  #looking = false;
-  readonly #pacer = new Pacer(
-    (bytes) => this.#handle(bytes),
-    () => this.#finishIfDone(),
-  );
-  #greeted = false;
-  #inFlight = 0;
-  #flushing = false;
-  #leaving = false;
-  #over = false;
-  /** How much was written in all. */
-  #written = 0;
-  #slowTimer: NodeJS.Timeout | undefined;
+  /** Answered one at a time, each when the previous answer was sent, because they can be large. */
+  readonly #looks: Look[] = [];
+  #isLooking = false;
+  #hasGreeted = false;
+  #isFlushing = false;
+  #isLeaving = false;
   readonly #helloTimer: NodeJS.Timeout;
 
-  constructor(response: Http2ServerResponse, context: SessionContext) {
-    const { stream } = response;
-    this.#stream = stream;
-    this.#response = response;
+  constructor(response: Http2ServerResponse, context: ServerContext, caller: Caller, onClosed: () => void) {
     this.#context = context;
-    this.#splitter = new FrameSplitter(context.limits.maxMessageBytes);
+    this.#caller = caller;
+    this.#onClosed = onClosed;
     const noHello = () => this.#drop("no-hello", Code.FailedPrecondition, "The client sent no hello.");
     this.#helloTimer = setTimeout(noHello, context.limits.silenceMs).unref();
-    this.#unread = new UnreadFrames(stream, (count) => {
-      this.#countKept();
-      if (count > MAX_UNREAD_FRAMES) this.cutOff("malformed");
-    });
-    stream.on("data", (piece: Buffer) => this.#guard(() => this.#receive(piece)));
-    stream.on("end", () => this.#guard(() => this.#finishIfDone()));
-    stream.on("drain", () => this.#guard(() => this.#drained()));
-    stream.on("error", () => {});
-    stream.on("close", () => {
-      this.#end();
-      context.kept.set(this, 0);
-    });
-    stream.respond({ ":status": 200, "content-type": "application/grpc+proto" }, { waitForTrailers: true });
+    this.#stream = new SessionStream(response, context, this);
   }
 
-  /** Ends the session with any error that `work` throws. */
-  #guard(work: () => void): void {
-    try {
-      work();
-    } catch (error) {
-      this.#fail(error);
-    }
-  }
-
-  #fail(error: unknown): void {
-    this.#context.onUnexpected(error);
-    this.#drop("failed", Code.Internal, "The server failed at this session. Its log has the error.");
-  }
-
-  /** Asks the client to go elsewhere, and ends when everything has been answered. */
+  /** Asks the client to use another server. The session ends when everything is answered. */
   leave(reason: string): void {
-    if (this.#over || this.#leaving) return;
-    this.#leaving = true;
+    if (this.#stream.isOver || this.#isLeaving) return;
+    this.#isLeaving = true;
     this.#writer.goodbye(reason);
     this.#flushSoon();
   }
 
-  cutOff(reason: string): void {
-    if (this.#stream.destroyed) return;
-    this.#context.onDrop(reason);
-    this.#end();
-    this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    this.#stream.destroy();
+  handle(message: Buffer): number {
+    try {
+      const request = readRequest(message, this.#context.limits.maxOperations);
+      if (this.#hasGreeted || this.#greet(request)) this.#apply(request);
+      return request.operations.length;
+    } catch (error) {
+      this.malformed(error);
+      return 0;
+    }
   }
 
-  readonly #countKept = () => {
-    const { writableLength, destroyed } = this.#stream;
-    if (destroyed) return;
-    this.#context.kept.set(this, this.#unread.keptBytes + this.#splitter.keptBytes + writableLength);
-  };
-
-  #receive(piece: Buffer): void {
-    if (this.#over) return;
-    this.#unread.clear();
-    try {
-      this.#pacer.push(this.#splitter.push(piece));
-    } catch (error) {
-      this.#reject(error);
-    }
-    this.#throttle();
+  finished(): void {
+    this.#stream.finish(OK, "", this.#context.limits.slowReaderMs);
   }
 
-  /** Does what a message asks for. Returns how many operations that was. */
-  readonly #handle = (bytes: Buffer): number => {
-    if (this.#over) return 0;
-    let done = 0;
-    try {
-      const message = readRequest(bytes, this.#context.limits.maxOperations);
-      done = message.operations.length;
-      this.#apply(message);
-    } catch (error) {
-      this.#reject(error);
-    }
-    this.#throttle();
-    return done;
-  };
-
-  #reject(error: unknown): void {
+  malformed(error: unknown): void {
     if (error instanceof HoldfastError) {
-      this.#context.onError(error);
+      this.#context.errors.failed(error, this.#caller);
       this.#drop("token", Code.Unauthenticated, error.message);
     } else this.#drop("malformed", Code.InvalidArgument, (error as Error).message);
   }
 
-  #apply(message: RequestMessage): void {
-    if (!this.#greeted && !this.#greet(message)) return;
-    const principal = this.#context.visitor.principal();
-    for (const owner of message.listen) this.#listen(owner);
-    for (const owner of message.unlisten) this.#unlisten(owner);
-    for (const operation of message.operations) this.#perform(operation, principal);
+  slow(): void {
+    this.#drop("slow-reader", Code.ResourceExhausted, "The client does not read its answers.");
   }
 
-  /** Whether the first message is what it should be. */
+  failed(error: unknown): void {
+    this.#context.errors.unexpected(error);
+    this.#drop("failed", Code.Internal, "The server failed at this session. Its log has the error.");
+  }
+
+  closed(): void {
+    clearTimeout(this.#helloTimer);
+    for (const stop of this.#listening.values()) stop();
+    this.#listening.clear();
+    this.#looks.length = 0;
+    this.#onClosed();
+  }
+
+  /** Ends the session if `work` throws. */
+  #guard(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  #drop(reason: string, status: number, message: string): void {
+    if (this.#stream.isOver) return;
+    this.#context.errors.dropped(reason);
+    this.#stream.finish(status, message);
+  }
+
+  /** Checks the first message. Returns whether the session goes on. */
   #greet({ hello }: RequestMessage): boolean {
     clearTimeout(this.#helloTimer);
     if (hello?.version !== SESSION_VERSION) {
@@ -169,23 +116,34 @@ export class ServerSession implements Keeper {
       this.#drop("version", Code.FailedPrecondition, reason);
       return false;
     }
-    this.#greeted = true;
-    this.#writer.welcome(welcomeOf(this.#context));
+    this.#hasGreeted = true;
+    const { name, durability, counts } = this.#context.store.store;
+    const { maxMessageBytes, maxOperations } = this.#context.limits;
+    const store = { store: name, durability: wireDurabilities[durability], counts };
+    this.#writer.welcome({ version: SESSION_VERSION, ...store, maxMessageBytes, maxOperations });
     this.#flushSoon();
     return true;
   }
 
+  #apply({ listen, unlisten, operations }: RequestMessage): void {
+    const principal = this.#caller.principal();
+    for (const owner of listen) this.#listen(owner);
+    for (const owner of unlisten) {
+      this.#listening.get(owner)?.();
+      this.#listening.delete(owner);
+    }
+    for (const operation of operations) this.#perform(operation, principal);
+  }
+
   #listen(owner: string): void {
     if (this.#listening.has(owner)) return;
-    // A client of the library has no longer name, and the server would keep it for as long as the session.
     if (Buffer.byteLength(owner) > bounds.ownerBytes) {
       throw new MalformedMessage(`The name of an owner must be at most ${bounds.ownerBytes} bytes of UTF-8.`);
     }
     if (this.#listening.size >= this.#context.limits.maxOwners) return;
-    const { store, visitor } = this.#context;
-    const stop = store.onGrant(owner, visitor.client, (refs) => {
-      // Hints that nobody reads are not kept for them.
-      if (this.#over || this.#stream.writableLength > this.#context.limits.maxBufferedBytes) return;
+    const stop = this.#context.store.onGrant(owner, this.#caller.client, (refs) => {
+      // Grants are hints. They are dropped while the client does not read.
+      if (this.#stream.isOver || this.#stream.isFull) return;
       for (const ref of refs) if (this.#mayHear(ref.key)) this.#writer.granted(owner, ref);
       this.#flushSoon();
     });
@@ -194,92 +152,77 @@ export class ServerSession implements Keeper {
 
   #mayHear(key: string): boolean {
     try {
-      return may(this.#context.visitor.principal(), "acquire", key);
+      return may(this.#caller.principal(), "acquire", key);
     } catch {
-      // The token is gone. The next message ends the session.
+      // The token was removed. The next message ends the session.
       return false;
     }
   }
 
-  #unlisten(owner: string): void {
-    this.#listening.get(owner)?.();
-    this.#listening.delete(owner);
-  }
-
   #perform(operation: Operation, principal: Principal): void {
+    const { store } = this.#context;
     const { number } = operation;
-    this.#inFlight += sizeOf(operation);
+    this.#stream.inFlight += sizeOf(operation);
     try {
       switch (operation.verb) {
-        case "acquire":
-          checkMay(principal, "acquire", operation.request.key, operation.request.id);
-          this.#answer(
-            operation,
-            this.#context.store.acquire(operation.request, this.#context.visitor),
-            (answer) => this.#writer.acquired(number, answer),
+        case "acquire": {
+          const { request } = operation;
+          checkMay(principal, "acquire", request.key, request.id);
+          this.#answer(operation, store.acquire(request, this.#caller), (answer) =>
+            this.#writer.acquired(number, answer),
           );
           return;
-        case "renew":
-          this.#answer(operation, this.#renew(operation.refs, principal), (answers) => {
+        }
+        case "renew": {
+          const refusalOf = (ref: { key: string; id: string; token?: string }) => {
+            const verb = verbFor(ref);
+            return may(principal, verb, ref.key)
+              ? undefined
+              : new Forbidden(principal, verb, ref.key, ref.id);
+          };
+          this.#answer(operation, store.renew(operation.refs, this.#caller, refusalOf), (answers) => {
             const errors = answers.flatMap((answer) => (answer.state === "failed" ? [answer.error] : []));
-            for (const error of new Set(errors)) this.#context.onError(error);
+            for (const error of new Set(errors)) this.#context.errors.failed(error, this.#caller);
             this.#writer.renewed(number, answers);
           });
           return;
+        }
         case "release":
-          checkRefs(operation.refs, principal);
-          this.#answer(
-            operation,
-            this.#context.store.release(operation.refs, this.#context.visitor),
-            (released) => this.#writer.released(number, released),
+          for (const ref of operation.refs) checkMay(principal, verbFor(ref), ref.key, ref.id);
+          this.#answer(operation, store.release(operation.refs, this.#caller), (released) =>
+            this.#writer.released(number, released),
           );
           return;
-        case "look":
-          checkMay(
-            principal,
-            "read",
-            "key" in operation.query ? operation.query.key : operation.query.prefix,
-          );
+        case "look": {
+          const { query } = operation;
+          checkMay(principal, "read", "key" in query ? query.key : query.prefix);
           this.#looks.push(operation);
-          this.#lookOn().catch((error: unknown) => this.#fail(error));
+          this.#answerLooks().catch((error: unknown) => this.failed(error));
+        }
       }
     } catch (error) {
-      this.#failed(operation, error);
+      this.#fail(operation, error);
     }
   }
 
-  /** One claim that may not be renewed any more must not cost the others their leases. */
-  #renew(refs: readonly RenewRef[], principal: Principal): Promise<readonly RenewAnswer[]> {
-    const { store, visitor } = this.#context;
-    const refusals = refs.map((ref) => {
-      const verb = verbFor(ref);
-      return may(principal, verb, ref.key) ? undefined : new Forbidden(principal, verb, ref.key, ref.id);
-    });
-    return renewPermitted(refs, refusals, (permitted) => store.renew(permitted, visitor));
-  }
-
-  async #lookOn(): Promise<void> {
-    if (this.#looking) return;
-    this.#looking = true;
-    for (let look = this.#looks.shift(); look !== undefined && !this.#over; look = this.#looks.shift()) {
-      const { number, query } = look;
+  async #answerLooks(): Promise<void> {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    for (let look = this.#looks.shift(); look !== undefined; look = this.#looks.shift()) {
       try {
-        const { store, visitor } = this.#context;
-        const page = await store.look(query);
-        const keys = page.keys.map((status) => shownTo(visitor.principal(), visitor.client, status));
-        this.#writer.looked(number, { ...page, keys });
+        const page = await this.#context.store.look(look.query);
+        const keys = page.keys.map((status) =>
+          shownTo(this.#caller.principal(), this.#caller.client, status),
+        );
+        this.#writer.looked(look.number, { ...page, keys });
         this.#answered(look);
       } catch (error) {
-        this.#failed(look, error);
+        this.#fail(look, error);
       }
       this.#flush();
-      if (this.#stream.writableNeedDrain && !this.#over) {
-        await new Promise<void>((resolve) => {
-          this.#stream.once("drain", resolve).once("close", resolve);
-        });
-      }
+      await this.#stream.drained();
     }
-    this.#looking = false;
+    this.#isLooking = false;
   }
 
   #answer<T>(operation: Operation, answer: Promise<T>, write: (answer: T) => void): void {
@@ -289,106 +232,39 @@ export class ServerSession implements Keeper {
           write(value);
           this.#answered(operation);
         }),
-      (error: unknown) => this.#guard(() => this.#failed(operation, error)),
+      (error: unknown) => this.#guard(() => this.#fail(operation, error)),
     );
   }
 
-  /** An answer has been written. */
   #answered(operation: Operation): void {
-    this.#inFlight -= sizeOf(operation);
+    this.#stream.inFlight -= sizeOf(operation);
     this.#flushSoon();
   }
 
-  #failed(operation: Operation, error: unknown): void {
-    this.#context.onError(error);
+  #fail(operation: Operation, error: unknown): void {
+    this.#context.errors.failed(error, this.#caller);
     this.#writer.failed(operation.number, error);
     this.#answered(operation);
   }
 
-  /** When the promises that are settled by now have been heard: they all have something to say. */
+  /** Writes after the callbacks of all promises that are settled now, so that their answers share a message. */
   #flushSoon(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
     process.nextTick(() => this.#guard(() => this.#flush()));
   }
 
   #flush(): void {
-    this.#flushing = false;
-    if (this.#over) return;
-    if (!this.#writer.isEmpty) {
-      const frame = this.#writer.take();
-      this.#written += frame.length;
-      this.#stream.write(frame, this.#countKept);
-    }
-    this.#throttle();
-    this.#finishIfDone();
+    this.#isFlushing = false;
+    if (this.#stream.isOver) return;
+    if (!this.#writer.isEmpty) this.#stream.write(this.#writer.take());
+    this.#stream.throttle();
+    this.#stream.finishIfDone();
   }
+}
 
-  /** Reads on only while little enough is unanswered and unread. */
-  #throttle(): void {
-    const { maxInFlight, maxBufferedBytes } = this.#context.limits;
-    const unread = this.#stream.writableLength > maxBufferedBytes;
-    const paused = unread || this.#inFlight > maxInFlight || this.#pacer.length > MAX_MESSAGES;
-    if (paused !== this.#stream.isPaused()) {
-      if (paused) this.#stream.pause();
-      else this.#stream.resume();
-    }
-    this.#countKept();
-    // However little lies unread: it is the client that does not get on.
-    if (this.#stream.writableNeedDrain && this.#slowTimer === undefined) this.#watchReader();
-  }
-
-  /** Cuts the client off when something that was there now is still unread when its time is up. */
-  #watchReader(): void {
-    const writtenBefore = this.#written;
-    this.#slowTimer = setTimeout(() => {
-      this.#slowTimer = undefined;
-      const read = this.#written - this.#stream.writableLength;
-      if (read < writtenBefore) {
-        this.#drop("slow-reader", Code.ResourceExhausted, "The client does not read its answers.");
-      } else this.#throttle();
-    }, this.#context.limits.slowReaderMs).unref();
-  }
-
-  #drained(): void {
-    clearTimeout(this.#slowTimer);
-    this.#slowTimer = undefined;
-    this.#throttle();
-  }
-
-  /** The client has no more to say, or shall say it elsewhere, and has heard everything. */
-  #finishIfDone(): void {
-    if (this.#inFlight > 0 || !this.#pacer.isIdle || this.#over) return;
-    if (this.#stream.readableEnded) this.#close(OK, "", this.#context.limits.slowReaderMs);
-  }
-
-  #drop(reason: string, status: number, message: string): void {
-    if (this.#over) return;
-    this.#context.onDrop(reason);
-    this.#close(status, message);
-  }
-
-  #close(status: number, message: string, patienceMs = 1_000): void {
-    const stream = this.#stream;
-    this.#end();
-    if (stream.destroyed) return;
-    // Node sends these when the stream asks for them, at its end.
-    this.#response.addTrailers({ "grpc-status": `${status}`, "grpc-message": encodeURIComponent(message) });
-    // What the client still sends is not read, and what it does not read is not waited for.
-    stream.resume();
-    stream.end();
-    setTimeout(() => stream.destroy(), patienceMs).unref();
-  }
-
-  #end(): void {
-    if (this.#over) return;
-    this.#over = true;
-    this.#pacer.clear();
-    clearTimeout(this.#helloTimer);
-    clearTimeout(this.#slowTimer);
-    for (const stop of this.#listening.values()) stop();
-    this.#listening.clear();
-    this.#looks.length = 0;
-    this.#context.onEnd();
-  }
+/** The weight of an operation among the unanswered ones: its memory grows with its references. */
+function sizeOf(operation: Operation): number {
+  const { verb } = operation;
+  return verb === "renew" || verb === "release" ? Math.ceil((operation.refs.length + 1) / 10) : 1;
 }

@@ -2,31 +2,14 @@
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import { SESSION_PATH } from "../protocol/index.ts";
-import type { Audit } from "./audit.ts";
-import type { GuardedStore } from "./guarded-store.ts";
+import { type Caller, occupy } from "./callers.ts";
+import type { ServerContext } from "./context.ts";
 import { refuseCall } from "./http-errors.ts";
-import type { Identities, Visitor } from "./identity.ts";
-import type { Kept } from "./kept.ts";
-import type { ResolvedLimits } from "./limits.ts";
 import type { AnyRequest } from "./listener.ts";
-import type { Metrics } from "./metrics.ts";
-import { occupy } from "./quota.ts";
+import { peerOf } from "./peer.ts";
 import { ServerSession } from "./session.ts";
-import { sourceOf } from "./source.ts";
 
-export interface SessionsContext {
-  readonly store: GuardedStore;
-  readonly limits: ResolvedLimits;
-  readonly kept: Kept;
-  readonly identities: Identities;
-  readonly metrics: Metrics;
-  readonly audit: Audit;
-  onError(error: unknown): void;
-  onDrop(reason: string): void;
-  onUnexpected(error: unknown): void;
-}
-
-/** Whether somebody wants to open a session in the one way there is: gRPC over HTTP/2. */
+/** Sessions speak gRPC over HTTP/2 only. */
 export function isSessionRequest(request: AnyRequest): request is Http2ServerRequest {
   return (
     request.url === SESSION_PATH &&
@@ -37,58 +20,51 @@ export function isSessionRequest(request: AnyRequest): request is Http2ServerReq
 }
 
 export class Sessions {
-  readonly #context: SessionsContext;
+  readonly #context: ServerContext;
   readonly #open = new Set<ServerSession>();
-  #left = false;
+  #isLeaving = false;
 
-  constructor(context: SessionsContext) {
+  constructor(context: ServerContext) {
     this.#context = context;
   }
 
   open(request: Http2ServerRequest, response: Http2ServerResponse): void {
-    const { identities, metrics, audit, onError } = this.#context;
-    const source = sourceOf(request);
-    let visitor: Visitor;
+    const { callers, metrics, limits, errors } = this.#context;
+    const peer = peerOf(request);
+    const refuse = (code: Code, error: unknown) => {
+      errors.failed(error, { peer });
+      refuseCall(request, code, (error as Error).message);
+    };
+    let caller: Caller;
     try {
-      visitor = identities.admit(request.headers.authorization, `anybody at ${source.address}`, source);
+      caller = callers.identify(request.headers.authorization, `anyone at ${peer.address}`, peer);
     } catch (error) {
-      onError(error);
-      audit.failed(error, { source });
-      refuseCall(request, Code.Unauthenticated, (error as Error).message);
+      refuse(Code.Unauthenticated, error);
       return;
     }
-    if (this.#left) {
+    if (this.#isLeaving) {
       refuseCall(request, Code.Unavailable, "The server is stopping.");
       return;
     }
-    let leave: () => void;
+    let free: () => void;
     try {
-      leave = occupy(visitor.client, "maxCalls", this.#context.limits);
+      free = occupy(caller.client, "maxCalls", limits);
     } catch (error) {
-      onError(error);
-      refuseCall(request, Code.ResourceExhausted, (error as Error).message);
+      refuse(Code.ResourceExhausted, error);
       return;
     }
-    const session: ServerSession = new ServerSession(response, {
-      ...this.#context,
-      visitor,
-      onError: (error) => {
-        onError(error);
-        audit.failed(error, visitor);
-      },
-      onEnd: () => {
-        leave();
-        metrics.sessions--;
-        this.#open.delete(session);
-      },
+    const session: ServerSession = new ServerSession(response, this.#context, caller, () => {
+      free();
+      metrics.sessions--;
+      this.#open.delete(session);
     });
     metrics.sessions++;
     this.#open.add(session);
   }
 
-  /** Asks all clients to go elsewhere. */
+  /** Asks all clients to use another server. */
   leave(reason: string): void {
-    this.#left = true;
+    this.#isLeaving = true;
     for (const session of this.#open) session.leave(reason);
   }
 }

@@ -1,73 +1,72 @@
-/** Puts the server together. */
+/** Assembles the server. */
 import { isIP } from "node:net";
 import type { Logger } from "pino";
-import { checkInteger, HoldfastError, invalid, type Store } from "../store/index.ts";
+import { withTimeout } from "../platform/index.ts";
+import { checkInteger, type HoldfastError, invalid, type Store } from "../store/index.ts";
 import { Audit } from "./audit.ts";
+import { Callers } from "./callers.ts";
 import { createCalls } from "./calls.ts";
-import { createEdge } from "./edge.ts";
+import { ClaimRegistry } from "./claim-registry.ts";
+import { ErrorLog, loggable } from "./error-log.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import { Health } from "./health.ts";
 import { createHostCheck, isLoopback } from "./host-check.ts";
-import { Identities } from "./identity.ts";
-import { Kept } from "./kept.ts";
-import { Ledger } from "./ledger.ts";
 import { resolveLimits, type ServerLimits } from "./limits.ts";
 import { type Listener, listen, type TlsOptions } from "./listener.ts";
 import { type Log, openLog } from "./log.ts";
-import { countUp, Metrics } from "./metrics.ts";
+import { MemoryBudget } from "./memory-budget.ts";
+import { Metrics } from "./metrics.ts";
+import { createRequestRouter } from "./request-router.ts";
 import { Sessions } from "./sessions.ts";
 import { type TokenEntry, Tokens } from "./tokens.ts";
-import { loggable, TroubleLog } from "./trouble-log.ts";
 
 export interface ServerOptions {
-  /** Where the locks are kept. Several servers over one shared store are one lock space. */
+  /** The store of the locks. Servers over one shared store serve the same locks. */
   readonly store: Store;
-  /** The address to listen on. Anything but loopback takes `tokens` or `insecure`. Default "127.0.0.1". */
+  /** The address to listen on. Addresses beyond loopback need `tokens` or `insecure`. Default "127.0.0.1". */
   readonly host?: string;
-  /** The port to listen on; 0 is any that is free. Default 7420. */
+  /** The port to listen on; 0 takes any free port. Default 7420. */
   readonly port?: number;
-  /** Who may do what: the path of a token file, which is read again when it changes, or its entries. Default: everybody everything. */
+  /** The path of a token file, which is read again when it changes, or its entries. Default: every caller may do everything. */
   readonly tokens?: string | readonly TokenEntry[];
   /** Whether to listen beyond loopback without tokens. Default false. */
   readonly insecure?: boolean;
   /**
-   * The names that clients reach the server by, such as "locks.internal". Requests for another name are refused; those for an address, for
-   * loopback and for a name in the certificate are not. Default: any name if there are tokens, otherwise no more names.
+   * The names of the server, such as "locks.internal". Addresses, loopback names and names in the certificate need not be listed.
+   * Requests for other names are refused. Default: any name with tokens, no further names without.
    */
   readonly hosts?: readonly string[];
-  /** Encrypts connections, and with `clientCa` demands certificates of clients. Default: neither. */
+  /** Encrypts connections, and with `clientCa` requires certificates of clients. Default: no encryption. */
   readonly tls?: TlsOptions;
-  /** The bounds of what clients can ask for. */
   readonly limits?: ServerLimits;
-  /** Where to log to. Keys and ids of claims are only in lines of the audit log, their tokens in none. Default: JSON lines on the standard output, from "info" on. */
+  /** The logger. Only the audit log has keys and ids of claims; no line has their tokens. Default: JSON lines on the standard output. */
   readonly logger?: Logger;
-  /** Whether the audit log also says who was granted, released and lost each claim. Default false. */
+  /** Whether the audit log also has the grant, release and loss of each claim. Default false. */
   readonly auditClaims?: boolean;
   /** Whether stopping the server also closes the store. Default false. */
   readonly closeStore?: boolean;
 }
 
 export interface StopOptions {
-  /** How long what is under way may take to finish. Default 10,000. */
+  /** The time for open calls to end. Default 10,000. */
   readonly graceMs?: number;
 }
 
-/** A server that listens. */
 export interface LockServer extends AsyncDisposable {
   readonly host: string;
   readonly port: number;
-  /** Where clients find it, as `remoteStore` takes it. */
+  /** The URL for `remoteStore`. */
   readonly url: string;
-  /** Reads the token file again now, instead of when a change of it is noticed. A file that is wrong is logged, and changes nothing. */
+  /** Reads the token file again at once. An invalid file is logged and changes nothing. */
   reloadTokens(): Promise<void>;
   /**
-   * Takes nothing new, asks clients to go elsewhere, answers what is under way, and closes. Leases stay as they are: clients go
-   * on with them on another server over the same store.
+   * Refuses new calls, asks clients to use another server, answers open requests, and closes. Leases stay in the store, so clients
+   * keep them through another server.
    */
   stop(options?: StopOptions): Promise<void>;
 }
 
-/** How often what is known of claims is looked through for expired ones. */
+/** The interval of removing expired claims from the registry. */
 const SWEEP_MS = 1_000;
 
 /**
@@ -100,46 +99,23 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
 
   const metrics = new Metrics();
   const audit = new Audit(logger, options.auditClaims === true);
-  const ledger = new Ledger(metrics, audit);
-  const guarded = new GuardedStore(store, limits, ledger, metrics, audit);
-  const identities = new Identities(tokens);
+  const registry = new ClaimRegistry(metrics, audit);
+  const guarded = new GuardedStore(store, limits, registry, metrics, audit);
   const health = new Health(store);
-  const trouble = new TroubleLog(logger);
-  const onError = (error: unknown) => {
-    countUp(metrics.errors, error instanceof HoldfastError ? error.code : "STORE_FAILURE");
-    trouble.failed(error);
-  };
-  const onDrop = (reason: string) => {
-    countUp(metrics.dropped, reason);
-    trouble.dropped(reason);
-  };
-  const onUnexpected = (error: unknown) => {
-    countUp(metrics.errors, "UNEXPECTED");
-    trouble.unexpected(error);
-  };
-  const kept = new Kept(limits.maxKeptBytes);
-  const common = { store: guarded, limits, kept, identities, metrics, audit, onError, onDrop, onUnexpected };
-  const sessions = new Sessions(common);
-  const calls = createCalls({ ...common, health, logger });
+  const errors = new ErrorLog(logger, metrics, audit);
+  const budget = new MemoryBudget(limits.maxKeptBytes);
+  const context = { store: guarded, limits, budget, callers: new Callers(tokens), metrics, audit, errors };
+  const sessions = new Sessions(context);
+  const calls = createCalls(context, health, logger);
   const sweep = setInterval(() => {
-    ledger.sweep(performance.now());
+    registry.sweep(performance.now());
     audit.nextSecond();
   }, SWEEP_MS).unref();
 
   let listener: Listener;
   try {
-    listener = await listen({
-      host,
-      port,
-      tls: options.tls,
-      limits,
-      onDrop,
-      onConnections: (count) => {
-        metrics.connections = count;
-      },
-      onUnexpected,
-      handle: createEdge({ ...common, calls, sessions, health, hostCheck }),
-    });
+    const handle = createRequestRouter(context, { calls, sessions, health, hostCheck });
+    listener = await listen({ host, port, tls: options.tls, limits, errors, metrics, handle });
   } catch (error) {
     clearInterval(sweep);
     tokens?.close();
@@ -152,14 +128,15 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
   const stop = async (graceMs: number) => {
     logger.info({ graceMs }, "stopping");
     health.stop();
-    trouble.stop();
+    errors.stop();
     sessions.leave("The server is stopping.");
     calls.leave();
-    await within(graceMs, listener.drain());
+    await withTimeout(graceMs, listener.drain(), () => {});
     clearInterval(sweep);
     tokens?.close();
     await listener.end();
     await calls.close();
+    guarded.close();
     audit.nextSecond();
     if (options.closeStore === true) await store.close();
     logger.info("stopped");
@@ -186,21 +163,19 @@ async function startLogged(options: ServerOptions, log: Log): Promise<LockServer
 async function openTokens(tokens: ServerOptions["tokens"], logger: Logger): Promise<Tokens | undefined> {
   if (tokens === undefined) return undefined;
   if (typeof tokens !== "string") return new Tokens(tokens);
-  // A file that is gone is found gone every second.
-  let told: string | undefined;
+  // The file is checked every second, so the same error is logged once.
+  let logged: string | undefined;
   return Tokens.fromFile(tokens, (error) => {
-    const again = error !== undefined && told === String(error);
-    told = error === undefined ? undefined : String(error);
+    const isRepeated = error !== undefined && logged === String(error);
+    logged = error === undefined ? undefined : String(error);
+    const err = loggable(error);
     if (error === undefined) logger.info("read the token file again");
-    else if (!again)
-      logger.error(
-        { err: loggable(error) },
-        "the token file could not be read; the previous tokens stay in force",
-      );
+    else if (!isRepeated)
+      logger.error({ err }, "the token file could not be read; the previous tokens stay in force");
   });
 }
 
-/** The name that the server listens on is one that clients reach it by. */
+/** The names in `Host` that the server accepts. Undefined accepts any name. */
 function hostsOf({ hosts, host = "", tokens }: ServerOptions): readonly string[] | undefined {
   if (hosts === undefined && tokens !== undefined) return undefined;
   return host === "" || isIP(host) !== 0 ? (hosts ?? []) : [...(hosts ?? []), host];
@@ -215,13 +190,4 @@ function exposed(host: string): HoldfastError {
 
 function urlOf({ host, port }: Listener, encrypted: boolean): string {
   return `${encrypted ? "https" : "http"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
-}
-
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([work, late]);
-  clearTimeout(timer);
 }

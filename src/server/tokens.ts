@@ -1,20 +1,20 @@
-/** Bearer tokens. Only their hashes are kept, and a file of them is read again when it changes. */
+/** Bearer tokens, of which the server has only hashes. A token file is read again when it changes. */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { invalid } from "../store/index.ts";
 import { type Grant, type Principal, type Verb, verbs } from "./access.ts";
 import { checkName } from "./ownership.ts";
 
-/** A token as the server knows it. */
+/** An entry of the token file. */
 export interface TokenEntry {
-  /** The principal: it owns the claims that are made with this token, on every server over the store. Tokens of one name are one principal. */
+  /** The principal, which owns the claims made with this token on every server over the store. Tokens of one name share it. */
   readonly name: string;
   /** The SHA-256 of the token, in 64 hexadecimal digits: `hashToken` makes it. */
   readonly sha256: string;
   readonly grants: readonly Grant[];
 }
 
-/** What stands for a token in the server's token file. */
+/** The hash that represents a token in the token file. */
 export function hashToken(token: string): string {
   return createHash("sha256").update(token).digest("hex");
 }
@@ -24,12 +24,11 @@ interface Known {
   readonly principal: Principal;
 }
 
-/** How often the file is looked at. */
 const RELOAD_MS = 1_000;
 
 export class Tokens {
   #known: readonly Known[];
-  /** Grows whenever the tokens have changed. */
+  /** Grows with each change of the tokens. */
   version = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -37,7 +36,7 @@ export class Tokens {
     this.#known = entries.map(knownOf);
   }
 
-  /** Reads a file of tokens now, and again whenever it changes. A file that is wrong changes nothing but is told. */
+  /** Reads a token file now and after each change. An invalid file changes nothing; `onReload` gets the error. */
   static async fromFile(path: string, onReload: (error: unknown) => void): Promise<Tokens> {
     const tokens = new Tokens(parseTokens(await readFile(path, "utf8"), path));
     let seen = await stampOf(path);
@@ -62,10 +61,10 @@ export class Tokens {
     return tokens;
   }
 
-  /** Reads the file again, if there is one. It does not reject: what is wrong with a file is told as for every change of it. */
+  /** Reads the file again, if there is one. Does not reject: `onReload` gets the error. */
   reload: (evenIfUnchanged: boolean) => Promise<void> = async () => {};
 
-  /** The principal of a token by its hash. Every one is compared, and each in constant time. */
+  /** The principal of a token by its hash. Compares all tokens, each in constant time. */
   find(hash: Buffer): Principal | undefined {
     let found: Principal | undefined;
     for (const known of this.#known) {
@@ -91,7 +90,7 @@ function parseTokens(text: string, path: string): readonly TokenEntry[] {
   try {
     parsed = JSON.parse(text);
   } catch (cause) {
-    // No more than the place: the message quotes what stands there, which may be a token that was put where its hash belongs.
+    // Only the position: the message of the parser quotes the text there, which may be a token in place of its hash.
     const place = /position (\d+)/.exec((cause as Error).message)?.[1];
     throw invalid(
       `The token file ${path} is not JSON${place === undefined ? "" : ` from character ${place} on`}.`,

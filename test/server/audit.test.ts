@@ -8,7 +8,7 @@ import { type Level, pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Audit, auditLinesPerSecond } from "../../src/server/audit.ts";
 import { UnknownCaller } from "../../src/server/call-errors.ts";
-import { newClient } from "../../src/server/ledger.ts";
+import { newClient } from "../../src/server/callers.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { jsonCall, say } from "./raw-http.ts";
@@ -200,14 +200,14 @@ describe("a client that would fill the log", () => {
     const audit = new Audit(logger, true);
     const asker = (name: string) => ({
       client: newClient(`the token "${name}"`, `${name}:`, name),
-      source: { address: "10.0.0.7", port: 1, certificate: undefined },
+      peer: { address: "10.0.0.7", port: 1, certificate: undefined },
     });
-    const { source } = asker("");
+    const { peer } = asker("");
     const forbidden = new UnknownCaller();
     for (let time = 0; time < 1_000; time++) {
       audit.failed(forbidden, asker("mallory"));
-      audit.failed(forbidden, { source: { ...source, port: time } });
-      audit.foreign("foreign-host", { ...source, port: time });
+      audit.failed(forbidden, { peer: { ...peer, port: time } });
+      audit.foreign("foreign-host", { ...peer, port: time });
     }
     audit.failed(forbidden, asker("alice"));
     audit.forced({ key: "k", id: "i" }, asker("mallory"), "released", 7n);

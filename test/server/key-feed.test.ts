@@ -2,7 +2,7 @@ import { type KeyStatus, type LookQuery, memoryStore, type Store } from "holdfas
 import { ManualClock } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
 import { KeyFeed, type Watched } from "../../src/server/key-feed.ts";
-import { Turns } from "../../src/server/turns.ts";
+import { Scheduler } from "../../src/server/scheduler.ts";
 import { claimRequest } from "../record/claim-request.ts";
 
 const ROUND_MS = 500;
@@ -17,7 +17,7 @@ class World {
       this.looks.push(query);
       return this.answer(query);
     },
-    new Turns(),
+    new Scheduler(),
     this.clock,
   );
   answer = (query: LookQuery) => this.store.look(query);

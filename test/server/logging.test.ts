@@ -8,7 +8,7 @@ import { remoteStore } from "holdfast/remote";
 import { hashToken, type LockServer, type ServerOptions } from "holdfast/server";
 import { pino } from "pino";
 import { expect, onTestFinished, test } from "vitest";
-import { Seldom } from "../../src/server/seldom.ts";
+import { LogRate } from "../../src/server/error-log.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { serve } from "./scene.ts";
@@ -128,7 +128,7 @@ test("whoever is cut off again and again does not fill the log", async () => {
 });
 
 test("what is told once in a while is told with how often it has happened", () => {
-  const seldom = new Seldom(10_000);
+  const seldom = new LogRate(10_000);
   const told = [0, 1, 9_999, 10_000, 10_001, 30_000].map((nowMs) => seldom.add("a", nowMs));
   expect(told).toEqual([1, 0, 0, 3, 0, 2]);
   expect(seldom.add("b", 30_000)).toBe(1);

@@ -1,4 +1,4 @@
-/** `holdfast completion`: what a shell needs to complete commands and options. */
+/** `holdfast completion`: completion scripts for shells. */
 import { Argument, type Command } from "commander";
 import type { CommandNode } from "../command-tree.ts";
 import { completionScript, type Shell, shells } from "../completion-scripts.ts";

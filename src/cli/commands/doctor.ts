@@ -1,4 +1,4 @@
-/** `holdfast doctor`: checks a store and says what to repair. */
+/** `holdfast doctor`: checks a store and advises repairs. */
 import type { Command } from "commander";
 import { checkPrefix } from "../../store/index.ts";
 import { type Check, ok } from "../doctor/check.ts";

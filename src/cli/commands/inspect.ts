@@ -1,4 +1,4 @@
-/** `holdfast inspect`: who holds a key, and who waits for it. */
+/** `holdfast inspect`: the holders and waiters of a key. */
 import type { Command } from "commander";
 import { bounds, checkKey } from "../../store/index.ts";
 import { claimHeadings, claimRow, viewOfKey } from "../claim-view.ts";

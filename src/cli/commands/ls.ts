@@ -1,4 +1,4 @@
-/** `holdfast ls`: which keys are held or waited for. */
+/** `holdfast ls`: the keys that are held or waited for. */
 import type { Command } from "commander";
 import { bounds, checkPrefix, type KeyStatus } from "../../store/index.ts";
 import { type KeyView, keyHeadings, keyRow, viewOfKey } from "../claim-view.ts";
@@ -57,7 +57,7 @@ async function printTable(output: Output, listing: AsyncIterable<KeyStatus>, pre
   for (const line of table(output, keyHeadings, views.map(keyRow))) output.line(line);
 }
 
-/** By key. A listing may show a key twice; then the later view counts. */
+/** Sorts by key. A listing may contain a key twice; the later status counts. */
 export async function collect(listing: AsyncIterable<KeyStatus>): Promise<KeyView[]> {
   const views = new Map<string, KeyView>();
   for await (const status of listing) views.set(status.key, viewOfKey(status));

@@ -1,4 +1,4 @@
-/** `holdfast release`: ends somebody's claim by force. */
+/** `holdfast release`: ends a claim of any client. */
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import { type ClaimStatus, checkKey, type KeyStatus } from "../../store/index.ts";
@@ -46,13 +46,13 @@ Examples:
         const released: string[] = [];
         for (const claim of claims) if (await locks.forceRelease(key, claim.id)) released.push(claim.id);
         if (options.json) output.line(toJson({ key, released }));
-        else tell(output, key, released);
+        else print(output, key, released);
         if (released.length === 0) process.exitCode = exitCodes.no;
       });
     });
 }
 
-/** The claims to end. If several hold the key, the user has to choose. */
+/** The claims to end. If several hold the key, the user must choose. */
 function choose(
   { key, held, waiting, heldCount }: KeyStatus,
   id: string | undefined,
@@ -84,17 +84,17 @@ async function confirm(output: Output, key: string, claims: readonly ClaimStatus
   }
   const asking = createInterface({ input: process.stdin, output: process.stderr });
   const gone = new AbortController();
-  // Ctrl-C and Ctrl-D answer no. Without these listeners the question would stay open.
+  // Ctrl-C and Ctrl-D mean no. Without these listeners the question would stay open.
   asking.on("SIGINT", () => asking.close());
   asking.on("close", () => gone.abort());
-  const what = claims.length === 1 ? "this claim" : `these ${claims.length} claims`;
-  const question = `End ${what}? A holder may still be at work. [y/N] `;
+  const claimText = claims.length === 1 ? "this claim" : `these ${claims.length} claims`;
+  const question = `End ${claimText}? A holder may still be working. [y/N] `;
   const answer = await asking.question(question, { signal: gone.signal }).catch(() => "");
   asking.close();
   if (!/^y(es)?$/i.test(answer.trim())) throw new CliError(exitCodes.no, "cancelled, no claim was ended.");
 }
 
-function tell(output: Output, key: string, released: readonly string[]): void {
+function print(output: Output, key: string, released: readonly string[]): void {
   if (released.length === 0) output.note(`"${key}" has no such claim. No claim was ended.`);
   for (const id of released) output.line(`released ${id} on ${key}`);
 }

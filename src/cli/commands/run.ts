@@ -1,4 +1,4 @@
-/** `holdfast run`: a command that runs while a lock is held. */
+/** `holdfast run`: runs a command while a lock is held. */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import type { AcquireOptions, Lease, Locks, PermitOptions } from "../../client/index.ts";
@@ -61,7 +61,7 @@ export function configureRun(command: Command, output: Output): void {
     .option("--permits <n/m>", "take n of m permits, as of a semaphore")
     .option("--priority <number>", "higher goes first, 0 to 65535")
     .option("--id <id>", "the claim's id; a retry with the same id takes over the claim of a crashed run")
-    .option("--info <text>", "for people who look at the lock (default: the command's name)")
+    .option("--info <text>", "a text for people (default: the command's name)")
     .option("--max-hold <duration>", "stop the command when it has held the lock for this long")
     .option("--kill-after <duration>", "from SIGTERM to SIGKILL (default: a third of the ttl, at most 10s)")
     .option(
@@ -95,7 +95,7 @@ Examples:
       const stop = stopSignal(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]);
       const terms = resolveTerms(key, words, options);
       checkExecutable(words[0] ?? "");
-      // Before it waits for the lock.
+      // Fails before waiting for the lock if no shell fits.
       shellFor(process.env);
       process.exitCode = await withLocks(
         resolveTarget(command),
@@ -108,7 +108,7 @@ Examples:
     });
 }
 
-/** Before `--` stands the key alone: commander would take the first word of the command as a key that is missing. */
+/** Only the key stands before `--`. If it is missing, commander would take the first word of the command as the key. */
 function refuseMisplacedWords(argv: readonly string[], words: readonly string[]): void {
   const dashes = argv.indexOf("--");
   const command = argv.slice(dashes + 1);
@@ -192,7 +192,7 @@ async function runLocked(
   const lease = await acquire(locks, terms, stop, output);
   if (lease === undefined) return terms.contendedExitCode;
   try {
-    // A waiter may learn of its grant late in the claim's life; the command starts with a whole ttl.
+    // A waiter may learn of its grant late. The command starts with a whole ttl.
     if (lease.expiresInMs < (terms.plan.ttlMs * 2) / 3) await lease.extend(terms.plan.ttlMs);
     if (stop.number() !== 0) return exitCodes.signal + stop.number();
     const [command = "", ...args] = words;
@@ -206,7 +206,7 @@ async function runLocked(
       foreground,
       note: output.note,
     });
-    // The supervision handles signals from here on. It listens already, so none is lost.
+    // The supervision listens already, so no signal is lost.
     stop.forget();
     const ending = await supervised;
     return ending.lost ? exitCodes.lost : ending.exitCode;
@@ -215,7 +215,7 @@ async function runLocked(
   }
 }
 
-/** Resolves to undefined if the lock is not acquired, once the reason is printed. */
+/** Prints the reason and resolves to undefined if the lock is not acquired. */
 async function acquire(
   locks: Locks,
   terms: Terms,
@@ -242,7 +242,7 @@ async function acquire(
   }
 }
 
-/** Names the holder and the time that its lease still has, if the store answers. */
+/** Names the holder and the remaining time of its lease, if the store answers. */
 async function contention(locks: Locks, error: HoldfastError, key: string): Promise<string> {
   if (error.code !== "ACQUIRE_TIMEOUT") return `${error.code}: ${error.message}`;
   const status = await locks.inspect(key, { maxClaims: 1 }).catch(() => undefined);

@@ -1,7 +1,7 @@
 /** `holdfast serve`: a lock server over any store. */
 import { join } from "node:path";
 import { type Command, Option } from "commander";
-import { makeFolder } from "../../platform/index.ts";
+import { makeFolder, withTimeout } from "../../platform/index.ts";
 import {
   type LockServer,
   type Log,
@@ -36,7 +36,6 @@ interface ServeOptions {
   readonly welcome?: true;
 }
 
-/** How long the store is given to answer for the first time. */
 const FIRST_ANSWER_MS = 2_000;
 
 export function configureServe(command: Command, output: Output): void {
@@ -75,7 +74,7 @@ Examples:
     });
 }
 
-/** Flags have neither default nor variable of commander's: the configuration knows of both, and of the file. */
+/** Flags have no default or variable in commander, since the configuration resolves them together with the file. */
 function optionOf(setting: Setting): Option {
   const usual = setting.default === undefined ? "" : ` (default: ${writeValue(setting, setting.default)})`;
   const argument = setting.kind === "switch" ? "" : ` <${argumentOf(setting)}>`;
@@ -89,7 +88,7 @@ function argumentOf({ name, kind }: Setting): string {
   return { text: "host", path: "path", integer: "number", duration: "duration", switch: "" }[kind];
 }
 
-/** Under which name commander keeps the value of a flag. */
+/** The name of a flag's value in commander. */
 function attributeOf(name: string): string {
   return name.replace(/^limits\./, "").replace(/\.([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
@@ -128,7 +127,7 @@ async function serveLogged(
   welcoming: boolean,
   output: Output,
 ): Promise<void> {
-  // Before anything is open: what a signal interrupts must be closed in order.
+  // Before the store is open, so that a signal closes it in order.
   const stop = stopSignal(["SIGINT", "SIGTERM"]);
   const url = storeUrl(configuration);
   const store = await openNamed(url, configuration.get("store")?.origin ?? "url");
@@ -206,23 +205,17 @@ function tlsOptions(configuration: Configuration): ServerOptions["tls"] {
   return { cert, key, ...(clientCa !== undefined && { clientCa }) };
 }
 
-/** A wrong password or a damaged file should be told at the start. An outage may be over soon; the server says when it is ready. */
+/** Fails for a wrong password or a damaged file. The server starts in spite of an outage, which may end soon. */
 async function firstAnswer(store: Store, onOutage: (error: HoldfastError) => void): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const silent = new HoldfastError(
-      "STORE_UNAVAILABLE",
-      `The store did not answer within ${FIRST_ANSWER_MS} ms.`,
-    );
-    timer = setTimeout(() => reject(silent), FIRST_ANSWER_MS);
-  });
+  const look = store.look({ prefix: "", limit: 1, maxClaims: 0 });
   try {
-    await Promise.race([store.look({ prefix: "", limit: 1, maxClaims: 0 }), late]);
+    await withTimeout(FIRST_ANSWER_MS, look, () => {
+      const message = `The store did not answer within ${FIRST_ANSWER_MS} ms.`;
+      throw new HoldfastError("STORE_UNAVAILABLE", message);
+    });
   } catch (error) {
     if (!(error instanceof HoldfastError) || !error.retryable) throw error;
     onOutage(error);
-  } finally {
-    clearTimeout(timer);
   }
 }
 

@@ -1,4 +1,4 @@
-/** `holdfast token new`: a token for a client, and what the server's token file needs to know of it. */
+/** `holdfast token new`: a token for a client, and its entry for the server's token file. */
 import { randomBytes } from "node:crypto";
 import { chmodSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import type { Command } from "commander";
@@ -15,7 +15,7 @@ interface TokenOptions {
 
 const verbs: readonly Verb[] = ["acquire", "read", "admin"];
 
-/** As long as a SHA-256, so that guessing one is no easier than breaking the other. */
+/** The length of a SHA-256, so that guessing a token is as hard as inverting its hash. */
 const TOKEN_BYTES = 32;
 
 export function configureToken(command: Command, output: Output): void {
@@ -73,7 +73,7 @@ function parseGrant(text: string): Grant {
   return { prefix, verbs: words as Verb[] };
 }
 
-/** The whole file is replaced at once, so that a server never reads half of it. */
+/** Replaces the whole file at once, so that a server never reads a part of it. */
 function addEntry(path: string, entry: TokenEntry): void {
   const tokens = readEntries(path);
   if (tokens.some((other) => other.name === entry.name)) {
@@ -87,7 +87,7 @@ function addEntry(path: string, entry: TokenEntry): void {
     writeFileSync(temporary, `${JSON.stringify({ tokens: [...tokens, entry] }, undefined, 2)}\n`, {
       mode: 0o600,
     });
-    // The users who may read the file keep that right.
+    // Keeps the permissions of the file.
     const before = statSync(path, { throwIfNoEntry: false });
     if (before !== undefined) chmodSync(temporary, before.mode);
     renameSync(temporary, path);

@@ -1,4 +1,4 @@
-/** `holdfast watch`: changes of keys as they happen. */
+/** `holdfast watch`: changes of keys. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
 import type { Locks } from "../../client/index.ts";
@@ -19,7 +19,7 @@ interface WatchOptions {
   readonly json?: true;
 }
 
-/** How many claims of a key are followed. Those behind them in a longer queue are seen as they move up. */
+/** The claims of a key that are followed. Later ones in a long queue appear as they move up. */
 const FOLLOWED_CLAIMS = 1_000;
 
 export function configureWatch(command: Command, output: Output): void {
@@ -53,7 +53,9 @@ Examples:
       const stop = stopSignal();
       const watched = async (locks: Locks) => {
         const see =
-          output.isTerminal && !options.json ? drawer(output) : teller(output, options.json === true);
+          output.isTerminal && !options.json
+            ? tableDrawer(output)
+            : changePrinter(output, options.json === true);
         await follow(output, () => look(locks, key, options.prefix), see, intervalMs, stop.signal);
       };
       await withLocks(resolveTarget(command), watched, stop.signal).catch((error) => {
@@ -69,7 +71,7 @@ async function look(locks: Locks, key: string | undefined, prefix = ""): Promise
   return collect(locks.list({ prefix, maxClaims }));
 }
 
-/** Reads until it is stopped. It reports the begin and the end of an outage once; other failures end it. */
+/** Reads until the signal aborts. Reports the begin and the end of an outage once; other failures end it. */
 async function follow(
   output: Output,
   look: () => Promise<readonly KeyView[]>,
@@ -88,7 +90,7 @@ async function follow(
       see(views);
     } catch (error) {
       const outage = error instanceof HoldfastError && error.retryable;
-      // At the start it is more likely a wrong address than an outage.
+      // At the start the address is probably wrong.
       if (!outage || !seen) throw error;
       if (!out)
         output.note(
@@ -101,7 +103,7 @@ async function follow(
 }
 
 /** Prints every change. */
-function teller(output: Output, json: boolean): (views: readonly KeyView[]) => void {
+function changePrinter(output: Output, json: boolean): (views: readonly KeyView[]) => void {
   let before = claimsOf([]);
   return (views) => {
     const after = claimsOf(views);
@@ -119,12 +121,12 @@ function lineOf(at: string, { event, key, claim }: KeyChange): string {
   return `${at} ${event.padEnd(7)} ${key} ${claim.id} ${modeText(claim)}${fence} ${claim.owner}${info}`;
 }
 
-/** Draws the table where it was. */
-function drawer(output: Output): (views: readonly KeyView[]) => void {
+/** Redraws the table in place. */
+function tableDrawer(output: Output): (views: readonly KeyView[]) => void {
   output.raw("\u001b[2J");
   return (views) => {
     const rows = views.filter(({ heldCount, waitingCount }) => heldCount + waitingCount > 0);
-    // A terminal that does not know its size says 0.
+    // A terminal of unknown size has 0 rows.
     const room = Math.max(1, (process.stdout.rows || 24) - 4);
     const width = process.stdout.columns || 80;
     const lines = [
@@ -133,12 +135,12 @@ function drawer(output: Output): (views: readonly KeyView[]) => void {
       ...table(output, keyHeadings, rows.slice(0, room).map(keyRow)),
       ...(rows.length > room ? [`… and ${rows.length - room} more`] : []),
     ];
-    // Home, then each line over what was there, then nothing below: no flicker as with clearing first.
+    // Overwrites line by line and then clears the rest. Clearing first would flicker.
     output.raw(`\u001b[H${lines.map((line) => `${cut(line, width)}\u001b[K\n`).join("")}\u001b[J`);
   };
 }
 
-/** A line that is too long would wrap and push the others down. One with colours is left alone: it is the headings. */
+/** Cuts a line to the width, because it would wrap. The headings, which have colours, fit. */
 function cut(line: string, width: number): string {
   return line.includes("\u001b") ? line : [...line].slice(0, width).join("");
 }

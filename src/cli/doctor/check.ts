@@ -1,15 +1,14 @@
-/** One thing that was looked at. */
+/** The result of one check. */
 export interface Check {
   /** A stable word for programs. */
   readonly name: string;
   readonly verdict: Verdict;
-  /** What was found. */
   readonly found: string;
-  /** What to do about it; absent where all is well. */
+  /** Advice; absent for "ok". */
   readonly remedy?: string;
 }
 
-/** `warn`: it works, with a consequence that people should know of. `skipped`: an earlier failure is in the way. */
+/** `warn`: locks work, with a drawback. `skipped`: an earlier check failed. */
 export type Verdict = "ok" | "warn" | "fail" | "skipped";
 
 export function ok(name: string, found: string): Check {

@@ -1,57 +1,59 @@
 /** The checks of `holdfast doctor`. They use keys of their own, and remove them. */
 import { randomUUID } from "node:crypto";
+import { withTimeout } from "../../platform/index.ts";
 import { type ClaimRequest, HoldfastError, type Store } from "../../store/index.ts";
 import { type Check, fail, ok, warn } from "./check.ts";
 
-export interface Patient {
-  /** Where requests come from. */
+export interface Subject {
   readonly store: Store;
-  /** Another one over the same place, so that wake-ups have to travel. */
+  /** A second store over the same database, so that wake-ups cross it. */
   readonly other: Store;
-  /** Keys are made below this. */
   readonly prefix: string;
   readonly timeoutMs: number;
 }
 
-/** How long claims live if the examination is cut off. */
+/** Claims of an interrupted examination end after this. */
 const TTL_MS = 10_000;
 
-/** Enough for a 99th percentile that means something, and never longer than a moment. */
+/** Enough heartbeats for a 99th percentile, in bounded time. */
 const SAMPLES = 200;
 const SAMPLING_MS = 2_000;
 
-/** A push that takes longer is no better than asking. */
+/** A push that takes longer counts as missing. */
 const PUSH_MS = 2_000;
 
-/** All checks in order. The first failure leaves the rest undone, since they would fail for the same reason. */
-export async function examine(patient: Patient): Promise<readonly Check[]> {
+/** Runs all checks in order. The first failure skips the rest, which would fail for the same reason. */
+export async function examine(subject: Subject): Promise<readonly Check[]> {
   const checks: Check[] = [];
-  const parts = [reach, useRights, compareClocks, measureLatency, growFences, wakeUp, judgeDurability];
-  for (const part of parts) {
-    const name = names.get(part) ?? "";
-    const failed = checks.some(({ verdict }) => verdict === "fail");
-    const told = (error: unknown) => failure(name, error, patient.store.name);
-    checks.push(failed ? skipped(name) : await part(patient).catch(told));
+  for (const [name, check] of Object.entries(parts)) {
+    const hasFailed = checks.some(({ verdict }) => verdict === "fail");
+    const failed = (error: unknown) => failure(name, error, subject.store.name);
+    const skipped: Check = { name, verdict: "skipped", found: "an earlier check failed" };
+    checks.push(hasFailed ? skipped : await check(subject).catch(failed));
   }
   return checks;
 }
 
-type Part = (patient: Patient) => Promise<Check>;
+const parts: Readonly<Record<string, (subject: Subject) => Promise<Check>>> = {
+  reachable: reach,
+  rights: useRights,
+  clock: compareClocks,
+  latency: measureLatency,
+  fences: growFences,
+  "wake-up": wakeUp,
+  durability: judgeDurability,
+};
 
-function skipped(name: string): Check {
-  return { name, verdict: "skipped", found: "an earlier check failed" };
-}
-
-async function reach({ store, prefix, timeoutMs }: Patient): Promise<Check> {
+async function reach({ store, prefix, timeoutMs }: Subject): Promise<Check> {
   const startMs = performance.now();
   await within(timeoutMs, store.look({ key: `${prefix}reach`, maxClaims: 0 }));
   return ok("reachable", `the ${store.name} store answered in ${ms(performance.now() - startMs)}`);
 }
 
-/** Every verb once; `reach` has tested look. */
-async function useRights(patient: Patient): Promise<Check> {
-  const { store, timeoutMs } = patient;
-  const request = requestFor(patient);
+/** Uses every verb once, except look, which `reach` has used. */
+async function useRights(subject: Subject): Promise<Check> {
+  const { store, timeoutMs } = subject;
+  const request = requestFor(subject);
   try {
     const { state } = await within(timeoutMs, store.acquire(request));
     if (state !== "held")
@@ -76,10 +78,10 @@ async function useRights(patient: Patient): Promise<Check> {
   return ok("rights", "a lock can be acquired, renewed, released and inspected");
 }
 
-/** From the time of a grant, which is the store's, and the middle of our own while it was asked for. */
-async function compareClocks(patient: Patient): Promise<Check> {
-  const { store, timeoutMs } = patient;
-  const request = requestFor(patient);
+/** Compares the time of a grant with the middle of the request on this machine's clock. */
+async function compareClocks(subject: Subject): Promise<Check> {
+  const { store, timeoutMs } = subject;
+  const request = requestFor(subject);
   const beforeMs = Date.now();
   const answer = await within(timeoutMs, store.acquire(request));
   const afterMs = Date.now();
@@ -96,10 +98,10 @@ async function compareClocks(patient: Patient): Promise<Check> {
   );
 }
 
-/** Of heartbeats, one after the other: what keeps a lease alive. */
-async function measureLatency(patient: Patient): Promise<Check> {
-  const { store, timeoutMs } = patient;
-  const request = requestFor(patient);
+/** Measures heartbeats, one after another. */
+async function measureLatency(subject: Subject): Promise<Check> {
+  const { store, timeoutMs } = subject;
+  const request = requestFor(subject);
   const took: number[] = [];
   try {
     await within(timeoutMs, store.acquire(request));
@@ -123,12 +125,12 @@ async function measureLatency(patient: Patient): Promise<Check> {
   );
 }
 
-async function growFences(patient: Patient): Promise<Check> {
-  const { store, timeoutMs, prefix } = patient;
+async function growFences(subject: Subject): Promise<Check> {
+  const { store, timeoutMs, prefix } = subject;
   const key = `${prefix}${randomUUID()}`;
   const fences: bigint[] = [];
   for (let turn = 0; turn < 2; turn++) {
-    const request = { ...requestFor(patient), key };
+    const request = { ...requestFor(subject), key };
     const answer = await within(timeoutMs, store.acquire(request));
     await within(timeoutMs, store.release([request]));
     if (answer.state === "held") fences.push(answer.fence);
@@ -143,12 +145,12 @@ async function growFences(patient: Patient): Promise<Check> {
   );
 }
 
-/** One claim waits, the holder gives the key back elsewhere, and the grant has to be pushed. */
-async function wakeUp(patient: Patient): Promise<Check> {
-  const { store, other, timeoutMs, prefix } = patient;
+/** A claim waits, the other store releases the holder, and the grant must be pushed. */
+async function wakeUp(subject: Subject): Promise<Check> {
+  const { store, other, timeoutMs, prefix } = subject;
   const key = `${prefix}${randomUUID()}`;
-  const holder = { ...requestFor(patient), key };
-  const waiter = { ...requestFor(patient), key, wait: true };
+  const holder = { ...requestFor(subject), key };
+  const waiter = { ...requestFor(subject), key, wait: true };
   let unsubscribe = () => {};
   const pushed = new Promise<number>((resolve) => {
     unsubscribe = store.onGrant(waiter.owner, () => resolve(performance.now()));
@@ -178,7 +180,7 @@ async function wakeUp(patient: Patient): Promise<Check> {
   }
 }
 
-async function judgeDurability({ store }: Patient): Promise<Check> {
+async function judgeDurability({ store }: Subject): Promise<Check> {
   const found = `fences and locks are ${lasting[store.durability]} ("${store.durability}")`;
   if (store.durability !== "ephemeral") return ok("durability", found);
   return warn(
@@ -194,17 +196,7 @@ const lasting = {
   quorum: "kept by a majority",
 } as const;
 
-const names = new Map<Part, string>([
-  [reach, "reachable"],
-  [useRights, "rights"],
-  [compareClocks, "clock"],
-  [measureLatency, "latency"],
-  [growFences, "fences"],
-  [wakeUp, "wake-up"],
-  [judgeDurability, "durability"],
-]);
-
-function requestFor({ prefix }: Patient): ClaimRequest {
+function requestFor({ prefix }: Subject): ClaimRequest {
   const id = randomUUID();
   return {
     key: `${prefix}${id}`,
@@ -221,7 +213,7 @@ function requestFor({ prefix }: Patient): ClaimRequest {
   };
 }
 
-/** What to do about each kind of failure. */
+/** A failed check, with advice for the kind of failure. */
 export function failure(name: string, error: unknown, store: string): Check {
   const { code, message, cause } = HoldfastError.from(error);
   const why = cause instanceof Error && !message.includes(cause.message) ? ` ${cause.message}` : "";
@@ -244,24 +236,17 @@ const remedies: Readonly<Record<string, string>> = {
   INVALID_ARGUMENT: "Correct the address.",
 };
 
-/** A folder has no address and no firewall. */
+/** For the file store, which has no address and no firewall. */
 const fileRemedies: Readonly<Record<string, string>> = {
   STORE_UNAVAILABLE: "Check the disk, and whether another process that uses the folder hangs.",
   UNAUTHORIZED: "Give this user the rights to read, write and create files in the folder.",
   STORE_FAILURE: "Check the path of the folder. The message names the cause.",
 };
 
-async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const silent = new HoldfastError("STORE_UNAVAILABLE", `The store did not answer within ${timeoutMs} ms.`);
-    timer = setTimeout(() => reject(silent), timeoutMs);
+function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
+  return withTimeout(timeoutMs, work, () => {
+    throw new HoldfastError("STORE_UNAVAILABLE", `The store did not answer within ${timeoutMs} ms.`);
   });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 function ms(value: number): string {

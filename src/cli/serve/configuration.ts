@@ -1,6 +1,6 @@
 /**
- * Where settings come from: a flag wins over a variable of the environment, that over the configuration file, and that over the
- * default. Each keeps where it came from, for errors and for `--print-config`.
+ * The settings of `holdfast serve`. A flag overrides an environment variable, which overrides the configuration file, which
+ * overrides the default. Each setting keeps its origin, for errors and for `--print-config`.
  */
 import { readFileSync } from "node:fs";
 import { dirname, extname, resolve } from "node:path";
@@ -16,17 +16,17 @@ const ranks: readonly Source[] = ["default", "file", "environment", "flag"];
 
 export interface Effective {
   readonly setting: Setting;
-  /** Absent: nobody set it, and it has no default. */
+  /** Absent if it is not set and has no default. */
   readonly value: Value | undefined;
   readonly source: Source;
-  /** As people know it: `--port`, `HOLDFAST_PORT`, `port in holdfast.yaml`. */
+  /** For messages: `--port`, `HOLDFAST_PORT`, `port in holdfast.yaml`. */
   readonly origin: string;
 }
 
 export type Configuration = ReadonlyMap<string, Effective>;
 
 export interface ConfigurationSources {
-  /** Values of flags by the name of their setting; absent where none was given. */
+  /** Values of the given flags, by the name of their setting. */
   readonly flags: ReadonlyMap<string, unknown>;
   readonly environment: NodeJS.ProcessEnv;
   /** The path of a configuration file. */
@@ -34,7 +34,7 @@ export interface ConfigurationSources {
 }
 
 export function loadConfiguration({ flags, environment, file }: ConfigurationSources): Configuration {
-  refuseSlips(environment);
+  refuseMisspelled(environment);
   const fromFile = file === undefined ? new Map<string, unknown>() : readConfigurationFile(file);
   const configuration = new Map<string, Effective>();
   for (const setting of settings) {
@@ -73,7 +73,7 @@ function lookUp(
   return { raw: undefined, source: "default", origin: "default" };
 }
 
-/** Kubernetes sets such variables in every pod beside a service called "holdfast". They are not meant for us. */
+/** Kubernetes sets such variables in every pod beside a service called "holdfast". They are no settings. */
 function isServiceLink(variable: string, value = ""): boolean {
   return (
     /^HOLDFAST_(SERVICE_|PORT_\d)/.test(variable) ||
@@ -81,7 +81,7 @@ function isServiceLink(variable: string, value = ""): boolean {
   );
 }
 
-/** Variables of the command that are no settings of the server. */
+/** Variables of the command line that are no settings of the server. */
 const otherVariables = [
   "HOLDFAST_CONFIG",
   "HOLDFAST_SERVER",
@@ -96,8 +96,8 @@ const otherVariables = [
   "HOLDFAST_ID",
 ];
 
-/** A variable that nearly is one of ours is a slip. Others may be anybody's. */
-function refuseSlips(environment: NodeJS.ProcessEnv): void {
+/** Refuses variables whose names nearly match a setting. Others may belong to another program. */
+function refuseMisspelled(environment: NodeJS.ProcessEnv): void {
   const known = settings.map(variableOf);
   for (const variable of Object.keys(environment)) {
     if (!variable.startsWith("HOLDFAST_") || known.includes(variable) || otherVariables.includes(variable))
@@ -176,7 +176,7 @@ function isSection(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Paths in a file are meant from where the file is, so that it works from everywhere. */
+/** Paths in a file are relative to the folder of the file. */
 function fromFolder(
   setting: Setting,
   value: Value | undefined,
@@ -189,7 +189,7 @@ function fromFolder(
   return path === undefined ? value : `file:${resolve(dirname(file), path)}`;
 }
 
-/** The ways to say where locks are kept. The one from the strongest source counts; two of them contradict each other. */
+/** The settings for the store. The one from the strongest source counts; two from one source exclude each other. */
 const places = ["store", "data", "memory"] as const;
 
 function keepOnePlace(configuration: Map<string, Effective>): void {

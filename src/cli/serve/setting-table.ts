@@ -1,7 +1,4 @@
-/**
- * Everything that `holdfast serve` can be told, once: flags, variables, keys of the configuration file, help, documentation and
- * checks are all made from this table.
- */
+/** The settings of `holdfast serve`. Flags, variables, keys of the configuration file, help and checks come from this table. */
 import { limitRanges, type ServerLimits } from "../../server/index.ts";
 
 export type SettingKind = "text" | "path" | "integer" | "duration" | "switch" | "choice";
@@ -11,46 +8,21 @@ export interface Setting {
   readonly name: string;
   readonly kind: SettingKind;
   readonly help: string;
-  /** What it is when nobody says; milliseconds for a duration. */
+  /** In milliseconds for a duration. */
   readonly default?: string | number | boolean;
-  /** Of integers and durations. */
+  /** For integers and durations. */
   readonly min?: number;
   readonly max?: number;
   readonly choices?: readonly string[];
 }
 
+export const limitNames = Object.keys(limitRanges) as (keyof ServerLimits)[];
+
 export const DEFAULT_DATA = "./holdfast-data";
 
 const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"];
 
-/** What each limit is called here and means. Milliseconds are durations here, so their names say no unit. */
-const limitHelp: Readonly<Record<keyof ServerLimits, string>> = {
-  maxMessageBytes: "the longest message that the server reads, in bytes",
-  maxOperations: "the most operations in one message of a session",
-  maxInFlight: "the most unanswered operations of a session",
-  maxBufferedBytes: "the most bytes that a client may leave unread",
-  slowReaderMs: "how long a client may leave more unread before the server cuts it off",
-  maxKeptBytes:
-    "the most bytes of incomplete requests and unread answers, of all calls and sessions together",
-  silenceMs: "how long a connection may be silent, pings included",
-  maxConnections: "the most connections",
-  maxStreams: "the most calls and sessions of one connection",
-  maxCalls: "the most open calls and sessions of one token",
-  maxWaitingCalls: "the most calls of one token that wait for a lock",
-  maxWatches: "the most watches of one token",
-  maxClaims: "the most claims of one token, or of one address without tokens",
-  maxWaiters: "the most claims that may wait for one key through this server",
-  maxOwners: "the most clients of the library that share one session",
-  maxTtlMs: "the longest ttl",
-  maxWaitMs: "the longest wait of a call",
-  maxKeys: "the most keys of one call of AcquireMany",
-  maxInfoBytes: "the longest info, in bytes",
-  maxKeyBytes: "the longest key, in bytes",
-};
-
-export const limitNames = Object.keys(limitHelp) as (keyof ServerLimits)[];
-
-/** `slowReaderMs` is `limits.slowReader`. */
+/** `slowReaderMs` is `limits.slowReader`, because settings write durations with their unit. */
 export function limitSetting(name: keyof ServerLimits): string {
   return `limits.${name.replace(/Ms$/, "")}`;
 }
@@ -60,7 +32,7 @@ export const settings: readonly Setting[] = [
   {
     name: "data",
     kind: "path",
-    help: "a folder to keep locks in, without another store",
+    help: "the folder for locks, if no other store is set",
     default: DEFAULT_DATA,
   },
   { name: "memory", kind: "switch", help: "keep locks in memory; they end with the server" },
@@ -106,13 +78,13 @@ export const settings: readonly Setting[] = [
     max: 3_600_000,
   },
   ...limitNames.map((name): Setting => {
-    const { default: usual, min, max } = limitRanges[name];
+    const { default: usual, min, max, help } = limitRanges[name];
     const kind = name.endsWith("Ms") ? "duration" : "integer";
-    return { name: limitSetting(name), kind, help: limitHelp[name], default: usual, min, max };
+    return { name: limitSetting(name), kind, help, default: usual, min, max };
   }),
 ];
 
-/** `tls.clientCa` is `--tls-client-ca`; limits leave their section away. */
+/** `tls.clientCa` is `--tls-client-ca`; limits omit their section. */
 export function flagOf({ name }: Setting): string {
   return `--${kebab(name)}`;
 }

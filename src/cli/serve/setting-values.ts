@@ -1,11 +1,11 @@
-/** Values of settings: read from wherever they come from, checked, and written for people. */
+/** Reads, checks and writes values of settings. */
 import { parseDuration, writeDuration } from "../duration.ts";
 import { usageError } from "../failure.ts";
 import type { Setting } from "./setting-table.ts";
 
 export type Value = string | number | boolean;
 
-/** Reads a value. What is wrong with it is told with where it came from: a flag, a variable, or a key of a file. */
+/** Reads a value. Errors name its origin: a flag, a variable, or a key of a file. */
 export function readValue(setting: Setting, raw: unknown, origin: string): Value {
   switch (setting.kind) {
     case "switch":

@@ -1,4 +1,4 @@
-/** What to try with a server that has just been started. */
+/** Commands to try with a new server. */
 export function welcome(url: string, store: string): string {
   const host = url.replace(/^https?:\/\//, "");
   const isUsual = host === "127.0.0.1:7420";
@@ -27,7 +27,7 @@ Holdfast listens on ${url} and keeps its locks in ${store}. Ctrl-C stops it; hel
 `;
 }
 
-/** Not written out: these lines are for people, and are no imports of ours. */
+/** Not written as literals, which the import check would take for imports. */
 function quoted(name: string): string {
   return JSON.stringify(name);
 }

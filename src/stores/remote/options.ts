@@ -1,30 +1,29 @@
 import { checkInteger, checkOptionNames, type Durability, durabilities, invalid } from "../../store/index.ts";
 
-/** How to encrypt, and whom to trust. */
 export interface RemoteTls {
-  /** The certificates that the server's must be signed by, in PEM. Default: those that Node trusts. */
+  /** The trusted certificate authorities, in PEM. Default: those of Node. */
   readonly ca?: string | Buffer;
-  /** A certificate of this client, in PEM, for a server that demands one. */
+  /** The certificate of this client, in PEM, for a server that requires one. */
   readonly cert?: string | Buffer;
-  /** Its private key, in PEM. */
+  /** The private key of `cert`, in PEM. */
   readonly key?: string | Buffer;
-  /** The name that the server's certificate must bear, where it is not the host of the URL. */
+  /** The name in the server's certificate. Default: the host of the URL. */
   readonly servername?: string;
 }
 
 export interface RemoteStoreOptions {
-  /** The bearer token, for a server that wants one. */
+  /** The bearer token, for a server with tokens. */
   readonly token?: string;
   /** For `https:` URLs. */
   readonly tls?: RemoteTls;
   /**
-   * The durability that the store behind the server has at least. A server with less is not used: every call fails with
+   * The least durability of the store behind the server. A server with less is not used, and calls fail with
    * `DURABILITY_UNAVAILABLE`. `connectRemote` asks the server instead. Default "ephemeral".
    */
   readonly durability?: Durability;
-  /** How long a server may take to answer a new connection before the next one is tried. 100 to 60,000. Default 3,000. */
+  /** The time for a server to answer a new connection before the next server is tried, 100 to 60,000. Default 3,000. */
   readonly connectTimeoutMs?: number;
-  /** How long a server may leave a ping unanswered before it counts as gone. 500 to 60,000. Default 3,000. */
+  /** The time for a server to answer a ping before the connection counts as broken, 500 to 60,000. Default 3,000. */
   readonly silenceMs?: number;
 }
 

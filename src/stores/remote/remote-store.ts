@@ -18,19 +18,18 @@ import {
   type Store,
   type Unsubscribe,
 } from "../../store/index.ts";
-import { Connection } from "./connection.ts";
-import type { Link } from "./link.ts";
+import type { Connection } from "./connection.ts";
+import { Failover } from "./failover.ts";
 import { type RemoteSettings, type RemoteStoreOptions, resolveRemoteOptions } from "./options.ts";
 import { WaitingClaims } from "./waiting-claims.ts";
 
-/** What this library calls itself to a server. */
+/** The name of this library for servers. */
 const AGENT = "holdfast-node";
 
 /**
- * The store of a lock server, over one connection. Several URLs are servers over the same store, tried in turn.
+ * The store of a lock server. Several URLs are servers over the same store, which are tried in turn.
  *
- * It connects when it is first used. What durability the store behind the server has cannot be known by then, so it counts as
- * what the options say; {@link connectRemote} asks.
+ * It connects at the first use, so the durability is that of the options. {@link connectRemote} asks the server.
  *
  * @example
  * const locks = createLocks(remoteStore("http://locks:7420", { token }));
@@ -40,8 +39,8 @@ export function remoteStore(urls: string | readonly string[], options: RemoteSto
 }
 
 /**
- * The same, once a server has been reached and has said what its store is. Rejects with `STORE_UNAVAILABLE` when none
- * answers.
+ * Like {@link remoteStore}, but connects first and takes the durability from the server. Rejects with `STORE_UNAVAILABLE` if no
+ * server answers.
  *
  * @example
  * const store = await connectRemote(["https://locks-1:7420", "https://locks-2:7420"], { token });
@@ -64,32 +63,33 @@ class RemoteStore implements Store {
   readonly name = "remote";
   durability: Durability;
   counts = true;
-  readonly #connection: Connection;
+  readonly #failover: Failover;
   readonly #waiting = new WaitingClaims();
   #welcome: session.Welcome | undefined;
   #closed = false;
 
   constructor(settings: RemoteSettings) {
     this.durability = settings.durability;
-    this.#connection = new Connection(settings, AGENT, this.#waiting, (welcome) => this.#judge(welcome));
+    this.#failover = new Failover(settings, AGENT, this.#waiting, (welcome) => this.#refusalOf(welcome));
   }
 
-  /** Takes over what the server says of its store. From then on a server that has less is not used. */
+  /** Takes the durability of the server. Servers with a lower one are not used from then on. */
   async learn(): Promise<void> {
-    await this.#connection.link();
+    await this.#failover.connect();
     if (this.#welcome === undefined) return;
     this.durability = readDurability(this.#welcome.durability);
     this.counts = this.#welcome.counts;
   }
 
-  // Where there is a link, everything is asked at once, so that nothing overtakes what was asked before it. The first two are
-  // not async functions because every lock cycle pays for them.
+  // With an open connection, requests are written at once, so that they keep their order. `acquire` and `release` are not async
+  // functions, for speed.
 
   acquire(request: ClaimRequest): Promise<AcquireAnswer> {
     try {
       checkRequest(request);
       return (
-        this.#linkNow()?.acquireClaim(request) ?? this.#link().then((link) => link.acquireClaim(request))
+        this.#connected()?.acquireClaim(request) ??
+        this.#connect().then((connection) => connection.acquireClaim(request))
       );
     } catch (error) {
       return Promise.reject(error);
@@ -100,7 +100,10 @@ class RemoteStore implements Store {
     try {
       checkRefs(refs);
       this.#waiting.released(refs);
-      return this.#linkNow()?.releaseClaims(refs) ?? this.#link().then((link) => link.releaseClaims(refs));
+      return (
+        this.#connected()?.releaseClaims(refs) ??
+        this.#connect().then((connection) => connection.releaseClaims(refs))
+      );
     } catch (error) {
       return Promise.reject(error);
     }
@@ -108,45 +111,44 @@ class RemoteStore implements Store {
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     checkRefs(refs);
-    const link = this.#linkNow() ?? (await this.#link());
-    const answers = await link.renewClaims(refs);
+    const connection = this.#connected() ?? (await this.#connect());
+    const answers = await connection.renewClaims(refs);
     this.#waiting.renewed(refs, answers);
     return answers;
   }
 
   async look(query: LookQuery): Promise<LookPage> {
     checkQuery(query);
-    const link = this.#linkNow() ?? (await this.#link());
-    return link.lookAt(query);
+    const connection = this.#connected() ?? (await this.#connect());
+    return connection.lookAt(query);
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {
-    return this.#connection.listen(owner, listener);
+    return this.#failover.listen(owner, listener);
   }
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#connection.close(closedStore("remote"));
+    this.#failover.close(closedStore("remote"));
   }
 
-  /** The link, if there is one. */
-  #linkNow(): Link | undefined {
+  /** The open connection, if there is one. */
+  #connected(): Connection | undefined {
     if (this.#closed) throw closedStore("remote");
-    return this.#connection.current;
+    return this.#failover.current;
   }
 
-  /** The link, as soon as there is one. */
-  #link(): Promise<Link> {
-    return this.#closed ? Promise.reject(closedStore("remote")) : this.#connection.link();
+  #connect(): Promise<Connection> {
+    return this.#closed ? Promise.reject(closedStore("remote")) : this.#failover.connect();
   }
 
-  #judge(welcome: session.Welcome): HoldfastError | undefined {
+  #refusalOf(welcome: session.Welcome): HoldfastError | undefined {
     this.#welcome = welcome;
     const found = readDurability(welcome.durability);
     if (durabilities.indexOf(found) < durabilities.indexOf(this.durability)) {
       return new HoldfastError(
         "DURABILITY_UNAVAILABLE",
-        `The lock server has a ${welcome.store} store with the durability "${found}", but the option durability demands "${this.durability}". ` +
+        `The lock server has a ${welcome.store} store with the durability "${found}", but the option durability requires "${this.durability}". ` +
           "Use a server with a more durable store, or lower that option.",
       );
     }

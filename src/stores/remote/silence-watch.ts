@@ -1,20 +1,19 @@
 /**
- * Notices a server that has gone without a word, by a ping that it does not answer. When this process itself did not run,
- * the answer may be there already and only be unread.
+ * Detects a dead connection by an unanswered ping. After a pause of this process it waits for another check, since the answer may
+ * have arrived unread.
  */
 export interface SilenceWatchOptions {
-  /** For how long a server may be silent after it was asked. */
+  /** The time for the server to answer. */
   readonly silenceMs: number;
-  /** Whether an answer is awaited. */
+  /** Whether an answer is pending. */
   isAwaiting(): boolean;
   ping(answered: () => void): void;
   onSilence(error: Error): void;
 }
 
-/** How often it is looked after whether the server still answers. */
 const WATCH_MS = 1_000;
 
-/** After this long without a word an idle connection is tried with a ping, so that a proxy in between does not forget it. */
+/** An idle connection is pinged this often, so that a proxy does not drop it. */
 const IDLE_PING_MS = 15_000;
 
 export class SilenceWatch {
@@ -28,7 +27,7 @@ export class SilenceWatch {
     this.#options = options;
   }
 
-  /** The server has said something. */
+  /** Data from the server has arrived. */
   heard(): void {
     this.#heardMs = performance.now();
   }

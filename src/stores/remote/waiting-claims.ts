@@ -1,12 +1,12 @@
 /**
- * The claims of this process that wait in a queue.
+ * The waiting claims of this process.
  *
- * A grant that is pushed while no session is open is lost, and its waiter would learn of it at its next heartbeat, a third of a
- * ttl later. So whenever a session opens, all that wait are told to ask: as a push without a fence, which proves nothing.
+ * A grant that is pushed while no session is open is lost. Its waiter would learn of it at its next heartbeat, a third of a ttl
+ * later. So a new session sends every waiter a push without a fence, and the waiter asks the server.
  */
 import type { AcquireAnswer, ClaimRef, ClaimRequest, GrantRef, RenewAnswer } from "../../store/index.ts";
 
-/** Forgetting a claim costs no more than the time to its heartbeat, so not all of them need be remembered. */
+/** Beyond this number claims are forgotten, which only delays them to their next heartbeat. */
 const MAX_CLAIMS = 100_000;
 
 export class WaitingClaims {
@@ -30,7 +30,7 @@ export class WaitingClaims {
     for (const ref of refs) this.#owners.delete(nameOf(ref));
   }
 
-  /** Those that wait, by their owner. */
+  /** The waiting claims by their owner. */
   byOwner(): Map<string, GrantRef[]> {
     const refs = new Map<string, GrantRef[]>();
     for (const [name, owner] of this.#owners) {
@@ -48,7 +48,7 @@ export class WaitingClaims {
   }
 }
 
-/** Neither part can contain a line break. */
+/** Unique, because neither part contains a line break. */
 function nameOf(ref: ClaimRef): string {
   return `${ref.id}\n${ref.key}`;
 }

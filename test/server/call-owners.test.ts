@@ -6,7 +6,8 @@ import { type ClaimRequest, type GrantListener, memoryStore, type Store } from "
 import { hashToken, type LockServer, type ServerOptions } from "holdfast/server";
 import { afterEach, describe, expect, test } from "vitest";
 import { locks as wire } from "../../src/protocol/index.ts";
-import { CallerNames } from "../../src/server/caller-names.ts";
+import { GrantSubscriptions } from "../../src/server/grant-subscriptions.ts";
+import { hostOf } from "../../src/server/peer.ts";
 import { claimRequest } from "../record/claim-request.ts";
 import { storeOver } from "../stores/store-over.ts";
 import { startLockServer } from "./lock-server.ts";
@@ -155,33 +156,36 @@ test("a late request of a caller's former call does not end its wait", async () 
   await expect.poll(() => second.cases()).toContain("acquired");
 });
 
-test("callers that are gone are listened for while there are few, and no longer than the server runs", () => {
-  const listening = new Map<string, GrantListener>();
-  const names = new CallerNames({ prefix: "billing:" }, (owner, listener) => {
-    listening.set(owner, listener);
-    return () => listening.delete(owner);
+test("the server stays subscribed for a bounded number of callers that are gone, until it stops", () => {
+  const subscribed = new Map<string, GrantListener>();
+  const subscriptions = new GrantSubscriptions((owner, listener) => {
+    subscribed.set(owner, listener);
+    return () => subscribed.delete(owner);
   });
+  const billing = { prefix: "billing:" };
   const heard: string[] = [];
-  const close = names.onGrant((refs) => heard.push(...refs.map(({ id }) => id)));
-  const ownerAt = (host: number) =>
-    names.ownerOf({ address: `10.0.0.${host}`, port: 1, certificate: undefined });
-  const stay = names.enter(ownerAt(1));
+  const listener: GrantListener = (refs) => heard.push(...refs.map(({ id }) => id));
+  const stops = [1, 2].map(() => subscriptions.listen("owner-1", billing, listener));
   for (let host = 2; host < 200; host++) {
-    const leave = names.enter(ownerAt(host));
-    leave();
-    leave();
+    const stop = subscriptions.listen(`owner-${host}`, billing, listener);
+    stop();
+    stop();
   }
-  expect(listening.size).toBe(33);
-  expect([...listening.keys()].slice(-1)).toEqual([ownerAt(199)]);
-  listening.get(ownerAt(1))?.([{ key: "k", id: "i" }]);
+  expect(subscribed.size).toBe(33);
+  expect([...subscribed.keys()].slice(-1)).toEqual(["owner-199"]);
+  stops[0]?.();
+  stops[0]?.();
+  subscribed.get("owner-1")?.([
+    { key: "k", id: "billing:i" },
+    { key: "k", id: "other:i" },
+  ]);
   expect(heard).toEqual(["i"]);
-  stay();
-  expect(listening.size).toBe(32);
-  expect(names.has(ownerAt(1))).toBe(true);
-  expect(names.has("billing@10.0.0.1:00000000")).toBe(false);
-  expect(names.ownerOf({ address: "fe80::1", port: 1, certificate: undefined })).toMatch(
-    /^billing@\[fe80::1\]:/,
-  );
-  close();
-  expect(listening.size).toBe(0);
+  stops[1]?.();
+  expect(subscribed.size).toBe(32);
+  subscriptions.close();
+  expect(subscribed.size).toBe(0);
+});
+
+test("an address of IPv6 has brackets in the owner", () => {
+  expect(hostOf({ address: "fe80::1", port: 1, certificate: undefined })).toBe("[fe80::1]");
 });

@@ -2,7 +2,7 @@
 import { Writable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FrameSplitter, readRequest } from "../../../src/protocol/index.ts";
-import { Outbox } from "../../../src/stores/remote/outbox.ts";
+import { MessageBatcher } from "../../../src/stores/remote/message-batcher.ts";
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] }));
 afterEach(() => void vi.useRealTimers());
@@ -24,7 +24,7 @@ function world({ maxBytes = 1_000_000, maxOperations = 1_000, takes = true } = {
       done();
     },
   });
-  const outbox = new Outbox(stream, () => overflows++);
+  const outbox = new MessageBatcher(stream, () => overflows++);
   outbox.allow(maxBytes, maxOperations);
   let number = 0;
   /** Asks for so many things in one turn of the event loop. Resolves to the messages that they are in. */
@@ -55,7 +55,7 @@ describe("with two messages under way", () => {
     await ask(1);
     await ask(1);
     expect(sent).toEqual([1, 1]);
-    outbox.heard(1);
+    outbox.answered(1);
     await ask(1);
     expect(sent).toEqual([1, 1, 3]);
   });
@@ -63,7 +63,7 @@ describe("with two messages under way", () => {
   test("an answer to the second is one to the first as well, since the server reads them in order", async () => {
     const { outbox, sent, ask } = world();
     for (let turn = 0; turn < 4; turn++) await ask(1);
-    outbox.heard(2);
+    outbox.answered(2);
     await ask(0);
     // Nothing is under way but this, so that the next need not wait.
     await ask(1);
@@ -97,10 +97,10 @@ describe("with two messages under way", () => {
 test("when all is answered, the next goes out in two halves, so that both ends work", async () => {
   const { outbox, sent, ask } = world();
   await ask(100);
-  outbox.heard(1);
+  outbox.answered(1);
   expect(await ask(100)).toEqual([2, 3]);
   expect(sent).toEqual([100, 50, 50]);
-  outbox.heard(3);
+  outbox.answered(3);
   // However many there are: halves are for as many as there were.
   await ask(300);
   expect(sent.slice(3)).toEqual([50, 250]);

@@ -1,11 +1,10 @@
 /**
- * One call that takes keys and keeps them: asking, waiting, held, and the end.
+ * One call that acquires keys and keeps them. The client library has the leases and renews them; this turns their changes into
+ * events, and decides about the claims when the call ends.
  *
- * The lease itself is the client library's, which renews it. This turns what becomes of it into events, and decides what
- * happens to the claim when the call ends. It is released when the caller says so, or when no caller can know it. Otherwise it is
- * left to its ttl, so that a caller whose connection broke finds it again.
+ * A claim is released if the caller asks for that, or if no caller can know the claim. Otherwise it stays until its ttl, so
+ * that a caller whose connection broke finds it again.
  */
-
 import type { Lease, Locks } from "../client/index.ts";
 import { failureOf, locks as wire } from "../protocol/index.ts";
 import {
@@ -15,90 +14,90 @@ import {
   StoreUnavailableError,
 } from "../store/index.ts";
 import { lockOf, permitsOf, type Terms } from "./acquire-terms.ts";
-import type { Asker } from "./audit.ts";
+import type { Caller } from "./callers.ts";
+import { EventQueue } from "./event-queue.ts";
 import type { GuardedStore } from "./guarded-store.ts";
-import { Mailbox } from "./mailbox.ts";
 import { stored } from "./ownership.ts";
-import type { QueuePlaces } from "./queue-places.ts";
+import type { QueuePositions } from "./queue-positions.ts";
 
-/** What the events of `Acquire` and `AcquireMany` have in common. */
-export type HoldingEvent =
+/** An event of `Acquire` or `AcquireMany`. */
+export type AcquireEvent =
   | { readonly case: "waiting"; readonly key: string; readonly position: number; readonly length: number }
   | { readonly case: "acquired"; readonly leases: readonly Lease[] }
   | { readonly case: "heartbeat"; readonly expiresInMs: number }
   | { readonly case: "lost"; readonly key: string; readonly reason: wire.LossReason }
   | { readonly case: "failed"; readonly failure: ReturnType<typeof failureOf> };
 
-/** By how much a time of expiry may seem to change between two looks at it, because the clock goes on between its readings. */
+/** The clock advances between two readings, so a time of expiry that did not change may seem this much later. */
 const CLOCK_JITTER_MS = 2;
 
-/** Why a call ends from outside. */
-type Ending = "gone" | "leaving" | "taken-over" | "released";
+/** The reason for ending a call before its leases end. */
+type EndReason = "gone" | "leaving" | "taken-over" | "released";
 
-/** Errors that lie in the lock and not in the request or the store: they are events. */
+/** Errors that are sent as events. Errors of the request or the store end the call with an error instead. */
 const lockFailures = ["ACQUIRE_TIMEOUT", "QUEUE_FULL", "LEASE_LOST"];
 
-export interface HoldingOptions {
+export interface AcquireCallOptions {
   readonly terms: Terms;
   readonly id: string;
   readonly token: string;
   readonly store: GuardedStore;
-  readonly asker: Asker;
-  readonly places: QueuePlaces;
+  readonly caller: Caller;
+  readonly positions: QueuePositions;
 }
 
-let holdings = 0;
+let callCount = 0;
 
-export class Holding {
-  /** A later call has a higher one. */
-  readonly number = ++holdings;
+export class AcquireCall {
+  /** Later calls have higher numbers. */
+  readonly number = ++callCount;
   readonly id: string;
   readonly token: string;
   readonly terms: Terms;
-  readonly asker: Asker;
-  /** What the store knows the caller by. */
+  readonly caller: Caller;
+  /** The owner of its claims in the store. */
   owner = "";
   readonly #store: GuardedStore;
-  readonly #places: QueuePlaces;
-  readonly #mailbox = new Mailbox<HoldingEvent | "look">();
+  readonly #positions: QueuePositions;
+  readonly #events = new EventQueue<AcquireEvent | "changed">();
   readonly #abort = new AbortController();
   #leases: readonly Lease[] = [];
-  /** Until when leases last that were left to the caller, on the monotonic clock. */
+  /** The ends of detached leases, on the monotonic clock. */
   #detachedUntilMs: readonly number[] | undefined;
   #acquiring: Promise<void> | undefined;
-  /** Whether the caller has been sent its leases. */
-  #told = false;
-  #ending: Ending | undefined;
-  #over = false;
-  #unfollowPlace: (() => void) | undefined;
+  /** Whether the leases were sent to the caller. */
+  #isSent = false;
+  #endReason: EndReason | undefined;
+  #isOver = false;
+  #unfollowPosition: (() => void) | undefined;
 
-  constructor({ terms, id, token, store, asker, places }: HoldingOptions) {
+  constructor({ terms, id, token, store, caller, positions }: AcquireCallOptions) {
     this.terms = terms;
     this.id = id;
     this.token = token;
-    this.#places = places;
+    this.caller = caller;
     this.#store = store;
-    this.asker = asker;
+    this.#positions = positions;
   }
 
-  /** The caller is gone. Resolves when nothing here is about its claims any more. */
+  /** The caller is gone. Resolves when the call does nothing more with its claims. */
   async disconnect(): Promise<void> {
     this.#end("gone");
     await this.#acquiring?.catch(() => {});
     await this.#finish();
   }
 
-  /** The server stops. The caller goes on elsewhere. */
+  /** The server stops. */
   leave(): void {
     this.#end("leaving");
   }
 
-  /** Another call with the same id goes on with the claims. */
+  /** Another call with the same id has taken over the claims. */
   handOver(): void {
     this.#end("taken-over");
   }
 
-  /** Gives all of it back. Whether it was there. */
+  /** Releases all keys. Returns whether they were still held. */
   async release(): Promise<boolean> {
     const leases = this.#leases;
     if (leases.length > 0) {
@@ -108,22 +107,22 @@ export class Holding {
     }
     this.#end("released");
     const refs = this.terms.keys.map(({ key }) => ({ key, id: this.id, token: this.token }));
-    return (await this.#store.release(refs, this.asker)).some(Boolean);
+    return (await this.#store.release(refs, this.caller)).some(Boolean);
   }
 
-  /** What becomes of it. Throws where the request or the store is at fault. */
-  async *events(locks: Locks): AsyncGenerator<HoldingEvent, void, void> {
+  /** Acquires, and yields the events of the call. Throws errors of the request and the store. */
+  async *events(locks: Locks): AsyncGenerator<AcquireEvent, void, void> {
     const acquiring = this.#acquire(locks);
     this.#acquiring = acquiring;
-    // It may fail while the caller is slow to take an event; that is told when it asks for the next one.
+    // A failure while the caller is slow to take an event is thrown when it asks for the next one.
     acquiring.catch(() => {});
     try {
-      for (let event = await this.#mailbox.take(); event !== "look"; event = await this.#mailbox.take()) {
+      for (let event = await this.#events.take(); event !== "changed"; event = await this.#events.take()) {
         yield event;
       }
       await acquiring;
-      if (this.#leases.length === 0 || this.#ending === "gone") return;
-      this.#told = true;
+      if (this.#leases.length === 0 || this.#endReason === "gone") return;
+      this.#isSent = true;
       if (this.terms.detached) this.#detach();
       yield { case: "acquired", leases: this.#leases };
       if (!this.terms.detached) yield* this.#hold();
@@ -132,14 +131,14 @@ export class Holding {
     }
   }
 
-  /** For how long a lease of this call lasts, in milliseconds from now. */
+  /** The time that a lease of this call still has. */
   expiresInMs(index: number): number {
     const untilMs = this.#detachedUntilMs?.[index];
     if (untilMs !== undefined) return Math.max(0, untilMs - performance.now());
     return this.#leases[index]?.expiresInMs ?? 0;
   }
 
-  /** Before the caller hears of it: from now on only the caller prolongs it, and nothing here may take it back. */
+  /** Leaves the leases to the caller. This precedes the event, since from then on the server must not release them. */
   #detach(): void {
     const nowMs = performance.now();
     this.#detachedUntilMs = this.#leases.map((lease) => nowMs + lease.expiresInMs);
@@ -155,7 +154,7 @@ export class Holding {
         token: this.token,
         signal: this.#abort.signal,
         detachOnAbort: () => !this.#releasesAtEnd(),
-        onWaiting: (key: string) => this.#followPlace(key),
+        onWaiting: (key: string) => this.#followPosition(key),
       };
       const [only] = terms.keys;
       if (terms.keys.length === 1 && only !== undefined) {
@@ -168,74 +167,74 @@ export class Holding {
     } catch (error) {
       const ended = this.#endingError();
       if (ended !== undefined) throw ended;
-      if (this.#ending !== undefined) return;
+      if (this.#endReason !== undefined) return;
       if (!(error instanceof HoldfastError) || !lockFailures.includes(error.code)) throw error;
-      this.#mailbox.put("failed", { case: "failed", failure: failureOf(error) });
+      this.#events.put("failed", { case: "failed", failure: failureOf(error) });
     } finally {
-      this.#unfollowPlace?.();
-      this.#mailbox.put("look", "look");
-      // A grant may come in the turn in which the call ends.
-      if (this.#ending !== undefined) await this.#finish();
+      this.#unfollowPosition?.();
+      this.#events.put("changed", "changed");
+      // The store may grant after the call has ended.
+      if (this.#endReason !== undefined) await this.#finish();
     }
   }
 
-  /** Tells the place in the queue of the key that is waited for now, in place of another one. */
-  #followPlace(key: string): void {
-    const { id } = stored({ key, id: this.id }, this.asker.client);
-    this.#unfollowPlace?.();
-    this.#unfollowPlace = this.#places.follow(key, id, (position, length) => {
-      this.#mailbox.put("waiting", { case: "waiting", key, position, length });
+  /** Sends the position in the queue of the key that the call waits for now. Replaces the previous key. */
+  #followPosition(key: string): void {
+    const { id } = stored({ key, id: this.id }, this.caller.client);
+    this.#unfollowPosition?.();
+    this.#unfollowPosition = this.#positions.follow(key, id, (position, length) => {
+      this.#events.put("waiting", { case: "waiting", key, position, length });
     });
   }
 
-  async *#hold(): AsyncGenerator<HoldingEvent, void, void> {
+  async *#hold(): AsyncGenerator<AcquireEvent, void, void> {
     for (const lease of this.#leases) void this.#follow(lease);
-    let toldUntilMs = this.#provenUntilMs();
+    let sentUntilMs = this.#provenUntilMs();
     for (;;) {
-      await this.#mailbox.take();
+      await this.#events.take();
       const ended = this.#endingError();
       if (ended !== undefined) throw ended;
-      if (this.#ending === "taken-over") {
+      if (this.#endReason === "taken-over") {
         yield { case: "lost", key: this.#leases[0]?.key ?? "", reason: wire.LossReason.TAKEN_OVER };
       }
-      if (this.#ending !== undefined) return;
+      if (this.#endReason !== undefined) return;
       const lost = this.#leases.find((lease) => !lease.held);
       if (lost !== undefined) {
         const { released, lost: reason } = lost.state;
-        // Several keys are wanted together: with one of them gone the others are of no use.
+        // The keys of a call are held together or not at all.
         await this.#releaseAll();
         if (!released) yield { case: "lost", key: lost.key, reason: lossReasons[reason ?? "gone"] };
         return;
       }
       const provenUntilMs = this.#provenUntilMs();
-      if (provenUntilMs <= toldUntilMs + CLOCK_JITTER_MS) continue;
-      toldUntilMs = provenUntilMs;
+      if (provenUntilMs <= sentUntilMs + CLOCK_JITTER_MS) continue;
+      sentUntilMs = provenUntilMs;
       yield { case: "heartbeat", expiresInMs: Math.max(0, provenUntilMs - performance.now()) };
     }
   }
 
-  /** Wakes the call at every change of a lease. */
+  /** Wakes the call after every change of a lease. */
   async #follow(lease: Lease): Promise<void> {
-    for await (const _ of lease.watch()) this.#mailbox.put("look", "look");
+    for await (const _ of lease.watch()) this.#events.put("changed", "changed");
   }
 
-  /** On the monotonic clock: a wall clock that is set back would stop the heartbeats. */
+  /** On the monotonic clock: a wall clock that is set back would stop the heartbeat events. */
   #provenUntilMs(): number {
     return performance.now() + Math.min(...this.#leases.map((lease) => lease.expiresInMs));
   }
 
-  #end(ending: Ending): void {
-    if (this.#ending !== undefined || this.#over) return;
-    this.#ending = ending;
-    // At once, and not at the next event: a caller that is gone asks for none, and another call may be about to go on with the claims.
+  #end(reason: EndReason): void {
+    if (this.#endReason !== undefined || this.#isOver) return;
+    this.#endReason = reason;
+    // Not at the next event: a caller that is gone asks for none, and another call may be about to use the claims.
     void this.#finish();
     this.#abort.abort(new HoldfastError("CLOSED", "The call is over."));
-    this.#mailbox.put("look", "look");
+    this.#events.put("changed", "changed");
   }
 
-  /** What the caller is told when the server ends the call. */
+  /** The error for the caller if the server stops. */
   #endingError(): HoldfastError | undefined {
-    if (this.#ending !== "leaving") return undefined;
+    if (this.#endReason !== "leaving") return undefined;
     return new StoreUnavailableError(
       this.#releasesAtEnd()
         ? "The server is stopping. Ask another server."
@@ -243,19 +242,19 @@ export class Holding {
     );
   }
 
-  /** Nothing of a call that is over is renewed any more. */
+  /** Stops renewing, and releases the claims or leaves them to the caller. */
   async #finish(): Promise<void> {
-    this.#over = true;
+    this.#isOver = true;
     if (this.#releasesAtEnd()) await this.#releaseAll();
     else for (const lease of this.#leases) lease.detach();
   }
 
   #releasesAtEnd(): boolean {
     const { releaseOnDisconnect, detached, acquire } = this.terms;
-    if (this.#ending === "taken-over" || this.#ending === "released") return false;
-    const isAsked = this.#ending === "gone" && releaseOnDisconnect;
-    if (this.#told) return isAsked && !detached;
-    // With an id that was made here no caller asks for the claim again, which would only be in the way of others.
+    if (this.#endReason === "taken-over" || this.#endReason === "released") return false;
+    const isAsked = this.#endReason === "gone" && releaseOnDisconnect;
+    if (this.#isSent) return isAsked && !detached;
+    // No caller can ask again for a claim whose id the server made up. It would only block others.
     return isAsked || acquire.id === undefined;
   }
 
@@ -264,7 +263,7 @@ export class Holding {
   }
 }
 
-/** Whether an error means that somebody else has the lock. */
+/** Whether the lock was not acquired because other claims hold it. */
 export function isContention(failure: { readonly code: number }): boolean {
   return failure.code === failureOf(new AcquireTimeoutError("", 0)).code;
 }

@@ -1,4 +1,4 @@
-/** What it means that a session could not be opened, or has ended. */
+/** Errors for sessions that could not be opened, or have ended. */
 import type { IncomingHttpHeaders } from "node:http2";
 import { HoldfastError, StoreUnavailableError } from "../../store/index.ts";
 
@@ -11,7 +11,7 @@ export function unavailable(url: string, cause: Error): HoldfastError {
   );
 }
 
-/** Node wraps the error of the system, which says more: "The pending stream has been canceled". */
+/** Node wraps the informative error of the system: "The pending stream has been canceled". */
 function rootOf(error: Error): Error {
   return error.cause instanceof Error ? rootOf(error.cause) : error;
 }
@@ -20,7 +20,7 @@ export function notAServer(url: string, why: string): HoldfastError {
   return new HoldfastError("STORE_FAILURE", `${url} is not a Holdfast server: ${why}.`);
 }
 
-// Statuses of gRPC after which asking again is of no use.
+// Statuses of gRPC.
 const INVALID_ARGUMENT = 3;
 const NOT_FOUND = 5;
 const PERMISSION_DENIED = 7;

@@ -1,20 +1,20 @@
 import { type LookQuery, memoryStore, type Store } from "holdfast";
 import { ManualClock } from "holdfast/testing";
 import { describe, expect, test } from "vitest";
-import { QueuePlaces } from "../../src/server/queue-places.ts";
-import { Turns } from "../../src/server/turns.ts";
+import { QueuePositions } from "../../src/server/queue-positions.ts";
+import { Scheduler } from "../../src/server/scheduler.ts";
 import { claimRequest } from "../record/claim-request.ts";
 
 class World {
   readonly clock = new ManualClock();
   readonly store: Store = memoryStore({ clock: this.clock });
   readonly looks: LookQuery[] = [];
-  readonly places = new QueuePlaces(
+  readonly places = new QueuePositions(
     (query) => {
       this.looks.push(query);
       return this.store.look(query);
     },
-    new Turns(),
+    new Scheduler(),
     this.clock,
   );
   readonly told = new Map<string, string[]>();
