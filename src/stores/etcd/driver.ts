@@ -21,6 +21,7 @@ import type { Lease } from "./lease.ts";
 import { Leases } from "./leases.ts";
 import { RECORD_BYTES, readRecords } from "./record-reads.ts";
 import { getKey } from "./requests.ts";
+import { PATIENCE } from "./silence.ts";
 import {
   type FurtherLook,
   INNER_OPERATIONS,
@@ -81,7 +82,7 @@ export class EtcdDriver implements CasDriver {
     this.limits = { changes, batchBytes: Math.floor(RECORD_BYTES / 3), recordBytes: RECORD_BYTES };
     this.#clock = clock;
     this.#maxTxnOps = maxTxnOps;
-    this.#patienceMs = 0.9 * requestTimeoutMs;
+    this.#patienceMs = PATIENCE * requestTimeoutMs;
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
     this.#connection = new Connection(client, this.#keys, clock, this.#patienceMs);

@@ -6,8 +6,12 @@ const DEFAULT_REST_MS = 5_000;
 
 const warned = new WeakSet<EtcdClient>();
 
+/** The driver gives up after this share of `requestTimeoutMs`. */
+export const PATIENCE = 0.9;
+
 /** Warns once for each client whose default policy recovers later than two request timeouts. */
-export function noteSilence(client: EtcdClient, requestTimeoutMs: number): void {
+export function noteSilence(client: EtcdClient, patienceMs: number): void {
+  const requestTimeoutMs = Math.round(patienceMs / PATIENCE);
   if (requestTimeoutMs >= DEFAULT_REST_MS || warned.has(client)) return;
   if (hasHostPolicy(client)) return;
   warned.add(client);
