@@ -46,7 +46,7 @@ export function testTables(database: SqlDatabase): void {
     for (const statement of database.makeUser(...terms)) await admin(statement);
   }
 
-  test("a missing table is told with the remedy, which is enough without another store", async () => {
+  test("the error for a missing table has the remedy, and the same store works afterwards", async () => {
     const store = open({ table: "later" });
     const error = await failure(store.acquire(request));
     expect(error.code).toBe("STORE_FAILURE");
@@ -57,7 +57,7 @@ export function testTables(database: SqlDatabase): void {
     await expect(store.acquire(request)).resolves.toMatchObject({ state: "held" });
   });
 
-  test("a table that vanished since is told, and so is a missing routine, which the migration brings back", async () => {
+  test("a dropped table and a missing routine are errors, and the migration restores them", async () => {
     await migrate("half");
     const store = open({ table: "half" });
     await store.acquire(request);
@@ -76,7 +76,7 @@ export function testTables(database: SqlDatabase): void {
     await expect(next.acquire(request)).resolves.toMatchObject({ state: "held" });
   });
 
-  test("many that migrate at the same time, by hand or by themselves, do not get into each other's way", async () => {
+  test("migrations at the same time do not fail, by hand or at first use", async () => {
     await admin(database.makePlace("elsewhere"));
     const places = [1, 2, 3, 4];
     // From the second round on, connections are open, and all of them ask at the same moment.
@@ -112,7 +112,7 @@ export function testTables(database: SqlDatabase): void {
     expect(await store.look({ key: "key", maxClaims: 0 })).toMatchObject({ keys: [{ held: [] }] });
   });
 
-  test("a user who cannot remove old records is told, as nobody would notice that they stay", async () => {
+  test("a user who cannot remove old records is refused", async () => {
     await migrate("growing");
     await makeUser("hoarder", "growing", "select, insert, update");
     const store = open({ table: "growing", user: "hoarder" });
@@ -124,7 +124,7 @@ export function testTables(database: SqlDatabase): void {
     expect(await store.acquire(request)).toMatchObject({ state: "held" });
   });
 
-  test("what the server does not show to a user is told as missing, or as hidden", async () => {
+  test("the error for a hidden table says missing or hidden", async () => {
     await migrate("hidden");
     await makeUser("outsider", "hidden", DOCUMENTED);
     for (const statement of database.hide("outsider", "hidden")) await admin(statement);
@@ -135,7 +135,7 @@ export function testTables(database: SqlDatabase): void {
     expect(error.message).toContain(database.page);
   });
 
-  test("somebody else's table of that name is told by the migration, and nothing is made for it", async () => {
+  test("the migration refuses a table of another program, and creates nothing for it", async () => {
     await admin("create table foreign_one (id int)");
     const error = await failure(migrate("foreign_one"));
     expect(error.code).toBe("STORE_FAILURE");

@@ -13,7 +13,7 @@ import {
 
 const mongod = { isWritablePrimary: true, maxWireVersion: 25, localTime: new Date(), setName: "rs0" };
 
-describe("mongodb: what a server says of itself", () => {
+describe("mongodb: the reply to hello", () => {
   test.each<[string, object, Durability, string]>([
     ["mongos", { ...mongod, msg: "isdbgrid", setName: undefined }, "local", "UNSUPPORTED"],
     ["a server that is too old", { ...mongod, maxWireVersion: 7 }, "local", "UNSUPPORTED"],
@@ -37,7 +37,7 @@ describe("mongodb: what a server says of itself", () => {
     expect(() => checkServer(reply as never, durability)).toThrow(expect.objectContaining({ code, message }));
   });
 
-  test("a server that is too old is told which one it takes", () => {
+  test("the error for a server that is too old names the oldest version", () => {
     const old = { ...mongod, maxWireVersion: 7 };
     expect(() => checkServer(old, "local")).toThrow(/Upgrade it to MongoDB 4\.2 or newer/);
   });
@@ -48,7 +48,7 @@ describe("mongodb: what a server says of itself", () => {
   });
 });
 
-describe("mongodb: what a server says of a collection", () => {
+describe("mongodb: facts about a collection", () => {
   const own = [{ name: "_id_" }, { name: "holdfast_keep_until" }];
 
   test.each([
@@ -115,7 +115,7 @@ describe("mongodb: the answer to a batch", () => {
     expect([...refusedOf({ n: 3, upserted }, statements)]).toEqual([[2, 11_000]]);
   });
 
-  test("every write is confirmed by a majority, on its disks, or told not to be in time", () => {
+  test("every write is confirmed by a majority, on its disks, or reported as unconfirmed", () => {
     const records = { name: "holdfast" } as never;
     const terms = { checksTime: true, streams: true, timeoutMs: 5_000 };
     const batch = { changes: [change], earliestMs: 1_000, latestMs: 2_000 };

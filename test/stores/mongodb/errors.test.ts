@@ -7,14 +7,17 @@ import { driverErrors, mapError, retryableLabels, serverErrors } from "../../../
 const drivers = { "driver 6": driver6, "driver 7": driver7 };
 
 describe.each(Object.entries(drivers))("mongodb: errors of %s", (_, { MongoServerError, ...driver }) => {
-  test.each(Object.entries(serverErrors))("%s of the server is what the table says", (code, meaning) => {
-    const cause = new MongoServerError({ message: "words", code: Number(code) });
-    const error = mapError(cause);
-    expect(error).toMatchObject({ code: meaning.code, cause });
-    expect(error.message).toContain(meaning.what);
-    expect(error.message).toContain(code);
-    expect(error.retryable).toBe(meaning.code === "STORE_UNAVAILABLE");
-  });
+  test.each(Object.entries(serverErrors))(
+    "%s of the server has the meaning of the table",
+    (code, meaning) => {
+      const cause = new MongoServerError({ message: "words", code: Number(code) });
+      const error = mapError(cause);
+      expect(error).toMatchObject({ code: meaning.code, cause });
+      expect(error.message).toContain(meaning.what);
+      expect(error.message).toContain(code);
+      expect(error.retryable).toBe(meaning.code === "STORE_UNAVAILABLE");
+    },
+  );
 
   test.each(retryableLabels)("the label %s is an outage, whatever the code", (label) => {
     const cause = new MongoServerError({ message: "words", code: 4_242, errorLabels: [label] });
@@ -23,18 +26,21 @@ describe.each(Object.entries(drivers))("mongodb: errors of %s", (_, { MongoServe
     expect(mapError(cause)).toMatchObject({ code: "STORE_UNAVAILABLE" });
   });
 
-  test.each(Object.entries(driverErrors))("%s of the driver is what the table says", (name, meaning) => {
-    const make = (driver as unknown as Record<string, new (...args: unknown[]) => Error>)[name];
-    const made = make === undefined ? named(name) : new make(...argumentsOf(name));
-    expect(mapError(made)).toMatchObject({ code: meaning.code, cause: made });
-  });
+  test.each(Object.entries(driverErrors))(
+    "%s of the driver has the meaning of the table",
+    (name, meaning) => {
+      const make = (driver as unknown as Record<string, new (...args: unknown[]) => Error>)[name];
+      const made = make === undefined ? named(name) : new make(...argumentsOf(name));
+      expect(mapError(made)).toMatchObject({ code: meaning.code, cause: made });
+    },
+  );
 
-  test("a class that is not in the table is what its parent is", () => {
+  test("a class that is not in the table has the meaning of its parent", () => {
     class MongoNetworkSomethingError extends driver.MongoNetworkTimeoutError {}
     expect(mapError(new MongoNetworkSomethingError("words"))).toMatchObject({ code: "STORE_UNAVAILABLE" });
   });
 
-  test("a server of the wrong age is told, also where the driver says only that it finds no server", () => {
+  test("a server of the wrong version is named, also if the driver only finds no server", () => {
     const reason = new driver.MongoCompatibilityError("words");
     const cause = Object.assign(new Error("words", { cause: reason }), { name: "MongoServerSelectionError" });
     expect(mapError(cause)).toMatchObject({ code: "UNSUPPORTED", cause });

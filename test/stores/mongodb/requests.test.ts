@@ -94,7 +94,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     ]);
   });
 
-  test("the first use makes the index, unless somebody else does", async (context) => {
+  test("the first use creates the index, unless createIndex is false", async (context) => {
     const [made, left] = [open(context), open(context, { createIndex: false })];
     for (const { store } of [made, left]) await store.acquire(request("key"));
     const namesOf = async ({ database }: typeof made) =>
@@ -154,7 +154,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 });
   });
 
-  test("a document of somebody else is left as it is, and told", async (context) => {
+  test("a document of another program is left as it is, and reported", async (context) => {
     const { store, database } = open(context);
     const collection = database.collection<{ _id: string }>("holdfast");
     const document = { _id: "strange", name: "Ann" };
@@ -213,7 +213,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: requests", () => {
     await client.close();
   });
 
-  test("a store sweeps by itself what it has left", async (context) => {
+  test("a store sweeps its old records", async (context) => {
     const { store, database } = open(context, { requestTimeoutMs: 1_000, keepIdleMs: 1_001 });
     await store.acquire(request("short"));
     await store.release([{ key: "short", id: "short", token: "token" }]);

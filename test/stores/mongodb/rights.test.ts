@@ -109,7 +109,7 @@ describe.skipIf(!runs)("mongodb: rights", { timeout: 40_000 }, () => {
     expect(indexes.map(({ name }) => name)).toContain("holdfast_keep_until");
   });
 
-  test("without createIndex they are, where the store is told to make none", async () => {
+  test("without createIndex they are, if the option is false", async () => {
     const user = await makeUser(
       "indexed",
       documentedRights().filter((action) => action !== "createIndex"),
@@ -159,7 +159,7 @@ describe.skipIf(!runs)("mongodb: rights", { timeout: 40_000 }, () => {
     expect(await recordsIn(database)).toEqual([]);
   });
 
-  test("a right that is taken away later is told, and what was held is still there", async () => {
+  test("a right that is taken away later is named, and held locks stay", async () => {
     const user = await makeUser("revoked", documentedRights());
     const { locks } = open(server.urlFor(user), "revoked");
     await locks.mutex("held", { ttlMs: 120_000, renew: false }).acquire();

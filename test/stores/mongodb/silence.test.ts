@@ -76,7 +76,7 @@ describe.skipIf(!(await canRunMongodb()))("mongodb: silent connections", { timeo
     expect(await (await locks.mutex("after").tryAcquire())?.release()).toBe(true);
   });
 
-  test("a client that would take long to notice is told once which options to set", async () => {
+  test("a client with slow recovery gets one warning with the options to set", async () => {
     const network = await forgetful(server.port);
     onTestFinished(() => network.reset());
     const locks = open(new MongoClient6(urlAt(network.port)), timeoutMs);

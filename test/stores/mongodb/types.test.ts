@@ -6,7 +6,7 @@ import { describe, expect, expectTypeOf, test } from "vitest";
 /** Nothing is asked of them here, so they connect to nothing. */
 const url = "mongodb://127.0.0.1:1";
 
-describe("mongodb: what the store takes", () => {
+describe("mongodb: arguments of the store", () => {
   test("a database or a collection of driver 6 and of driver 7", async () => {
     const [client6, client7] = [new Client6(url), new Client7(url)];
     expectTypeOf(client6.db()).toExtend<MongodbDatabase>();
@@ -24,7 +24,7 @@ describe("mongodb: what the store takes", () => {
     await client7.close();
   });
 
-  test("nothing else, and says what to pass", async () => {
+  test("nothing else, and the error has the remedy", async () => {
     const client = new Client6(url);
     expect(() => mongodbStore(client as never)).toThrow(/MongoClient\. Pass client\.db\(\)/);
     for (const wrong of [undefined, null, "mongodb://", {}, { collectionName: "locks" }]) {

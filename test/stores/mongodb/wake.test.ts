@@ -122,7 +122,7 @@ describe("mongodb: the stream of wakes", () => {
     await wakes.close();
   });
 
-  test("that breaks is opened again, anew where it cannot go on", async () => {
+  test("that breaks is opened again, from now on if it cannot resume", async () => {
     const streams = new Streams();
     const wakes = new WakeStream(streams.records);
     const { told, ended } = listenTo(wakes, "me");
@@ -143,7 +143,7 @@ describe("mongodb: the stream of wakes", () => {
     expect(streams.opened.every(({ closed }) => closed)).toBe(true);
   });
 
-  test("that cannot be opened is told to whoever listens, and the next one tries again", async () => {
+  test("that cannot be opened fails the listener, and the next one tries again", async () => {
     const streams = new Streams();
     const wakes = new WakeStream(streams.records);
     streams.refusals = [new Error("no rights")];
@@ -156,7 +156,7 @@ describe("mongodb: the stream of wakes", () => {
     await wakes.close();
   });
 
-  test("is closed once the server has been told, also where the last owner has left before", async () => {
+  test("is closed once the server has closed it, also if the last owner has left before", async () => {
     const streams = new Streams();
     const wakes = new WakeStream(streams.records);
     const leave = await listenTo(wakes, "me").ended;
@@ -175,7 +175,7 @@ describe("mongodb: the stream of wakes", () => {
     await closing;
   });
 
-  test("asks the server for what names one of its owners, and nothing else", () => {
+  test("asks the server for changes that name one of its owners, and nothing else", () => {
     const owners = ["client-1", 'a"b\\c', "x.*", "ключ"];
     const { $or } = namesOneOf(owners) as { $or: { "fullDocument.wakes"?: { $regex: string } }[] };
     const pattern = new RegExp($or[0]!["fullDocument.wakes"]!.$regex);
@@ -193,7 +193,7 @@ describe("mongodb: the stream of wakes", () => {
     }
   });
 
-  test("what cannot be read wakes nobody", () => {
+  test("an unreadable change wakes no waiter", () => {
     for (const text of [undefined, null, 7, "", "{", []]) expect(readWakes(text)).toEqual([]);
   });
 });

@@ -49,7 +49,7 @@ describe.skipIf(!canRunMariadb())("mysql: a server with a binary log", () => {
     await use(format);
   });
 
-  test("is told to have another format where that is statement, and nothing is written", async () => {
+  test("refuses the format statement with advice, and nothing is written", async () => {
     await set("binlog_format", "statement");
     expect(await failure(use("statement"))).toMatchObject({
       code: "STORE_FAILURE",
@@ -67,7 +67,7 @@ describe.skipIf(!canRunMariadb())("mysql: a server with a binary log", () => {
     for (const _ of ["first", "again"]) await migrateMysql(connection, { table });
   }
 
-  test("is migrated by a user with the documented rights, as often as one likes, and by another", async () => {
+  test("is migrated by a user with the documented rights, repeatedly, and by another", async () => {
     await migrateWith("create, create routine", "migrator", "granted");
     await migrateWith("create, create routine", "successor", "granted");
     await use("migrated", { table: "granted" });

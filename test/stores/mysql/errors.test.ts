@@ -90,12 +90,12 @@ describe("mysql: an error of the client", () => {
     expect(mapError(new TypeError("query is not a function")).code).toBe("STORE_FAILURE");
   });
 
-  test("is left alone when it has been told apart before", () => {
+  test("is passed on if it is mapped already", () => {
     const error = new HoldfastError("CLOSED", "closed");
     expect(mapError(error)).toBe(error);
   });
 
-  test("is an outage as mysql2 really tells it, of a port where nobody is", async () => {
+  test("is an outage as mysql2 reports it, of a port without a server", async () => {
     const refused = await createConnection({ host: "127.0.0.1", port: await freePort() }).catch(mapError);
     expect(refused).toMatchObject({ code: "STORE_UNAVAILABLE" });
   });

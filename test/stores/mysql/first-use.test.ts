@@ -78,7 +78,7 @@ describe("mysql: options", () => {
     await expect(migrateMysql(pool, "locks" as never)).rejects.toThrow(refused);
   });
 
-  test("a pool that was ended is no outage, and is told at once", async () => {
+  test("a pool that was ended is a failure and no outage", async () => {
     const ended = createPool({ host: "127.0.0.1" });
     const store = mysqlStore(ended);
     onTestFinished(() => store.close());
@@ -229,7 +229,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     },
   );
 
-  test("a connection without a database is told to name one", async () => {
+  test("a connection without a database is refused with advice", async () => {
     const pool = database.pool({ uri: database.server.url.replace(/\/holdfast$/, "") });
     const message = expect.stringContaining("no database");
     await expect(use(mysqlStore(pool, { durability }))).rejects.toMatchObject({
@@ -239,7 +239,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     await use(mysqlStore(pool, { durability, table: "holdfast.holdfast_locks" }));
   });
 
-  test("a table whose name another one has in capitals is told apart", async () => {
+  test("tables whose names differ only in case are distinguished", async () => {
     await migrateMysql(database.pool(), { table: "both" });
     await database.admin("create table `Both` (value int) engine = MyISAM");
     await use(mysqlStore(database.pool(), { durability, table: "both" }));
@@ -254,7 +254,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     });
   });
 
-  test("a server that may lose commits is not durable, unless nobody asks for that", async () => {
+  test("a server that may lose commits is refused, unless the option says ephemeral", async () => {
     await expect(use(mysqlStore(database.pool()))).rejects.toMatchObject({
       code: "DURABILITY_UNAVAILABLE",
       message: expect.stringContaining("innodb_flush_log_at_trx_commit"),
@@ -264,7 +264,7 @@ describe.skipIf(!canRunMariadb())("mysql: first use", () => {
     await database.admin("set global innodb_flush_log_at_trx_commit = 2");
   });
 
-  test("a server that takes less than a record is told, and smaller records go", async () => {
+  test("a server with too small a max_allowed_packet is refused, and smaller records work", async () => {
     await database.admin("set global max_allowed_packet = 4194304");
     try {
       const pool = database.pool();

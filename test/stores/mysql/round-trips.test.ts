@@ -9,7 +9,7 @@ describe.skipIf(!canRunMariadb())("mysql: round trips", () => {
   /** No sweep comes while requests are counted. */
   const late = { random: () => 0.99 };
 
-  test("a lock that nobody else wants is one request to take and one to give back", async () => {
+  test("an uncontended lock is one request to take and one to give back", async () => {
     const pool = counted(database.pool());
     const locks = createLocks(database.store(pool, late));
     await (await locks.mutex("first").acquire()).release();

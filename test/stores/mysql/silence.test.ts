@@ -74,7 +74,7 @@ describe.skipIf(!canRunMariadb())("mysql: silent connections", { timeout: 30_000
     expect(openSockets(network.port)).toBeLessThanOrEqual(10);
   });
 
-  test("a single connection that went silent is told from contention, and nothing piles up behind it", async () => {
+  test("a silent single connection is an outage and no contention, and no requests pile up behind it", async () => {
     const network = await forgetful(database.server.port);
     const connection = await createConnection(urlAt(network.port));
     connection.on("error", () => {});

@@ -11,7 +11,7 @@ import { changeOf, newDriver, swapNow } from "./new-driver.ts";
 
 const HOUR_MS = 3_600_000;
 
-test("mysql: the longest batch is no longer than what the server is asked to take", () => {
+test("mysql: the longest batch is within the limit that first use checks", () => {
   const changes = Array.from({ length: 256 }, (_, nth): Change => {
     const key = `${nth}`.padEnd(512, "k");
     const expected = `${nth}`.padStart(32, "f");
@@ -46,7 +46,7 @@ describe.skipIf(!canRunMariadb())("mysql: swaps", () => {
     return results[0].version;
   }
 
-  test("of many known keys, those that others have changed or removed bring back what they are, and the rest is written", async () => {
+  test("of many known keys, changed and removed ones bring back their records, and the rest is written", async () => {
     const [driver, other] = [newDriver(database.pool()), newDriver(database.pool())];
     const keys = Array.from({ length: 40 }, (_, nth) => `known ${nth}`);
     const first = await write(driver, keys.slice(0, 25), "one");
@@ -118,7 +118,7 @@ describe.skipIf(!canRunMariadb())("mysql: swaps", () => {
     expect(records.map((record) => record?.text)).toEqual(["one", "theirs", "one", undefined]);
   });
 
-  test.each([1, 2, 3])("batches of all kinds do what a map would do, seed %i", async (seed) => {
+  test.each([1, 2, 3])("batches of all kinds behave like a map, seed %i", async (seed) => {
     const random = new Random(seed);
     const driver = newDriver(database.pool());
     const names = ["", "\u{10000}", "\u{ffff}", "é", "'", '"', "\\", ";", "a"];
@@ -194,7 +194,7 @@ describe.skipIf(!canRunMariadb())("mysql: swaps", () => {
     return { text: (rows as { text: unknown }[])[0]?.text, errno: (error as { errno?: unknown }).errno };
   }
 
-  test("a record may be as large as the option allows, and so may what replaces it", async () => {
+  test("a record may be as large as the option allows, and so may its replacement", async () => {
     const maxRecordBytes = 16_777_216;
     const driver = newDriver(database.pool(), maxRecordBytes);
     await driver.prepare?.();

@@ -60,7 +60,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     expect((await driver.read(["late", "late too"])).records).toEqual([records[0], undefined]);
   });
 
-  test("a row that somebody else holds for too long is an outage, and nothing of the batch is written", async () => {
+  test("a row that another transaction holds for too long is an outage, and nothing of the batch is written", async () => {
     const driver = newDriver(database.pool());
     await swapNow(driver, [changeOf("stuck", undefined, "before")]);
     const { records } = await driver.read(["stuck"]);
@@ -128,7 +128,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     },
   );
 
-  test("a circle with somebody else's statements is undone as a whole, and the batch is sent again", async () => {
+  test("a deadlock with other statements is undone as a whole, and the batch is sent again", async () => {
     const pool = counted(database.pool());
     const driver = newDriver(pool);
     const keys = ["round a", "round b", "round c"];
@@ -385,7 +385,7 @@ describe.skipIf(!canRunMariadb())("mysql: transactions", () => {
     expect(await other.release()).toBe(true);
   });
 
-  test("what a session is set to changes nothing", async () => {
+  test("settings of a session have no effect", async () => {
     const pool = database.pool({
       charset: "latin1_swedish_ci",
       timezone: "+09:00",

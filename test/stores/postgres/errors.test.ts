@@ -83,7 +83,7 @@ describe("postgres: an error of the client", () => {
     expect(mapError(new TypeError("not a function")).code).toBe("STORE_FAILURE");
   });
 
-  test("is left alone when it has been told apart before", () => {
+  test("is passed on if it is mapped already", () => {
     const error = new HoldfastError("CLOSED", "closed");
     expect(mapError(error)).toBe(error);
   });

@@ -97,7 +97,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     },
   );
 
-  test("a schema that is missing is told", async () => {
+  test("a missing schema is named in the error", async () => {
     const error = await failure(
       open(poolOf(), { table: "nowhere.locks", autoMigrate: true }).acquire(request),
     );
@@ -187,7 +187,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     await store.close();
   });
 
-  test("a single client that is not connected, or was ended, is no outage, and is told at once", async () => {
+  test("a single client that is not connected, or was ended, is a failure and no outage", async () => {
     const client = new Client({ connectionString: server.url });
     const store = open(client, { table: "alone", autoMigrate: true });
     const early = await failure(store.acquire(request));
@@ -230,7 +230,7 @@ describe.skipIf(!canRunPostgres())("postgres: at first use", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("anything with query(text, values) will do, with numbers as texts as well", async () => {
+  test("a client with only query(text, values) works, also with numbers as texts", async () => {
     const pool = poolOf();
     const store = postgresStore(
       {
@@ -268,7 +268,7 @@ function mendBooleans(row: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(mended);
 }
 
-describe("postgres: what is wrong before any use", () => {
+describe("postgres: wrong arguments", () => {
   const pool = new Pool({ max: 5 });
 
   test.each([
@@ -323,7 +323,7 @@ describe("postgres: the server", () => {
     elsewhere: null,
   };
 
-  test.each([120_000, 130_012, 180_001])("of version %i will do", (version) => {
+  test.each([120_000, 130_012, 180_001])("of version %i is accepted", (version) => {
     expect(checkServer({ ...facts, version })).toBeUndefined();
   });
 

@@ -33,7 +33,7 @@ describe.skipIf(!canRunPostgres())("postgres: rights to migrate", () => {
     return pool;
   }
 
-  test("the documented ones are enough to migrate, and for the same user to do it again; others are told who may", async () => {
+  test("the documented ones are enough to migrate, and to repeat it as the same user; the error for others names the owner", async () => {
     const owner = await migrator("migrator");
     await migratePostgres(owner, { table });
     const store = postgresStore(owner, { table, listener: false });

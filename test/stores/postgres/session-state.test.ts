@@ -187,7 +187,7 @@ describe.skipIf(!canRunPostgres())("postgres: a session that others have used", 
   });
 
   // (1) P holds "ключ". (2) The bytes of Q's key are read as other characters, so Q asks for another row. (3) Q is granted it.
-  test("another client_encoding, in which keys would be others, is refused, also by what only looks", async () => {
+  test("another client_encoding, which would change keys, is refused, also by inspect", async () => {
     const [holding, pool] = [open(poolOf()), poolOf()];
     const locks = open(pool);
     const lease = await holding.mutex("ключ").acquire();

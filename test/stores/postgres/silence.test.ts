@@ -86,7 +86,7 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
     expect(await (await locks.mutex("idle").tryAcquire())?.release()).toBe(true);
   });
 
-  test("whoever waits is told of a grant again over another session that listens", async () => {
+  test("a waiter is notified again over another session that listens", async () => {
     const network = await forgetful(server.port);
     const [locks, other] = [open(poolAt(network.port)), open(poolAt(server.port))];
     const mutex = locks.mutex("heard", { ttlMs: 60_000 });
@@ -111,7 +111,7 @@ describe.skipIf(!canRunPostgres())("postgres: silent connections", { timeout: 30
     await (await waiting).release();
   });
 
-  test("a single client that went silent is told from contention, and nothing piles up behind it", async () => {
+  test("a silent single client is an outage and no contention, and no requests pile up behind it", async () => {
     const network = await forgetful(server.port);
     const client = new Client({ connectionString: urlAt(network.port) });
     client.on("error", () => {});

@@ -70,7 +70,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     ]);
   });
 
-  test("a record that is removed while a swap waits for it is absent, and not made anew", async () => {
+  test("a record that is removed while a swap waits for it is absent, and stays so", async () => {
     const first = await write("removed", undefined, "one");
     const holder = await lockRow("removed");
     const swap = driver.swap(anyTime([changeOf("removed", first, "mine")]));
@@ -238,7 +238,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     expect(swapped).toBeGreaterThan(500);
   });
 
-  test("a sweep passes over what somebody is changing, and takes no more than it may", async () => {
+  test("a sweep skips locked rows, and takes no more than its limit", async () => {
     const old = (key: string) => ({ ...changeOf(key, undefined, "old"), keepUntilMs: 0 });
     await driver.swap(anyTime(["old-1", "old-2", "old-3", "old-4"].map(old)));
     const holder = await lockRow("old-2");
@@ -276,7 +276,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     expect((await lax.query("show synchronous_commit")).rows).toEqual([{ synchronous_commit: "off" }]);
   });
 
-  test("what is answered over such a connection is on the disk", async () => {
+  test("a change that was confirmed over such a connection is on the disk", async () => {
     const lax = new Pool({ connectionString: server.url, max: 2, options: "-c synchronous_commit=off" });
     onTestFinished(() => lax.end());
     const over = await newDriver(lax, { listens: false });
@@ -291,7 +291,7 @@ describe.skipIf(!canRunPostgres())("postgres: swaps", () => {
     });
   });
 
-  test("nobody is notified of what does not concern another process", async () => {
+  test("a change without grants to other processes notifies no session", async () => {
     const listener = await pool.connect();
     const heard: string[] = [];
     listener.on("notification", ({ payload }) => heard.push(payload ?? ""));

@@ -59,7 +59,7 @@ describe("postgres: who is listened for", () => {
     return { clock, route, sessions, listening, isListened, lose: () => lose() };
   }
 
-  test("a session that hears nothing is given up, and whoever wanted to listen is told", async () => {
+  test("a session that hears nothing is given up, and listening fails", async () => {
     const { clock, sessions, listening } = listen({ isHeard: false });
     const failed = expect(listening.listen("a", () => {})).rejects.toMatchObject({
       code: "STORE_UNAVAILABLE",
@@ -116,7 +116,7 @@ describe("postgres: who is listened for", () => {
     listening.close();
   });
 
-  test("the probe that a session hears is no wake-up, and one probe will do", async () => {
+  test("the probe that a session hears is no wake-up, and one probe is enough", async () => {
     const { clock, sessions, listening } = listen();
     const told: string[] = [];
     for (const owner of ["a", "b"]) await listening.listen(owner, (key) => told.push(key));
@@ -128,7 +128,7 @@ describe("postgres: who is listened for", () => {
 
   // (1) The last one stops, and the work is done with that. (2) In the same moment another one comes, who finds it under way. (3) It is
   // said to be over, and nobody begins it again. A client that comes back to a lock server stops and listens like that.
-  test("whoever comes just after the last one has stopped is listened for", async () => {
+  test("a client that comes just after the last one has stopped is listened for", async () => {
     const { clock, listening } = listen();
     const stop = await listening.listen("a", () => {});
     await clock.advance(0);
@@ -144,7 +144,7 @@ describe("postgres: who is listened for", () => {
     listening.close();
   });
 
-  test("whoever takes the place of one that is about to be listened for is listened for", async () => {
+  test("a client that replaces one with a pending listen is listened for", async () => {
     const { clock, listening } = listen();
     listening.listen("a", () => {}).catch(() => {});
     for (let turn = 0; turn < 3; turn++) await Promise.resolve();
@@ -203,7 +203,7 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     return (await admin.query<{ n: number }>(sql, [name])).rows[0]!.n;
   }
 
-  test("a waiter in another process is told, long before its next heartbeat", async () => {
+  test("a waiter in another process is notified long before its next heartbeat", async () => {
     const [one, other] = [open(poolOf("one")), open(poolOf("other"))];
     const lease = await one.mutex("told", { ttlMs: 60_000 }).acquire();
     const next = other.mutex("told", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
@@ -213,21 +213,24 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     expect((await next).held).toBe(true);
   });
 
-  test.skipIf(!canRunPgBouncer())("a waiter behind PgBouncer is told through a session past it", async () => {
-    const bouncer = await startPgBouncer(server, 4);
-    onTestFinished(() => bouncer.stop());
-    const listener = async () => {
-      const client = new Client({ connectionString: server.url });
-      await client.connect();
-      return client;
-    };
-    const [one, other] = [1, 2].map(() => open(poolOf("bounced", bouncer.port), { listener }));
-    const lease = await one!.mutex("bounced", { ttlMs: 60_000 }).acquire();
-    const next = other!.mutex("bounced", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
-    await until("it waits", async () => (await one!.inspect("bounced")).waitingCount === 1);
-    await lease.release();
-    expect((await next).held).toBe(true);
-  });
+  test.skipIf(!canRunPgBouncer())(
+    "a waiter behind PgBouncer is notified through a session past it",
+    async () => {
+      const bouncer = await startPgBouncer(server, 4);
+      onTestFinished(() => bouncer.stop());
+      const listener = async () => {
+        const client = new Client({ connectionString: server.url });
+        await client.connect();
+        return client;
+      };
+      const [one, other] = [1, 2].map(() => open(poolOf("bounced", bouncer.port), { listener }));
+      const lease = await one!.mutex("bounced", { ttlMs: 60_000 }).acquire();
+      const next = other!.mutex("bounced", { ttlMs: 60_000 }).acquire({ waitMs: 15_000 });
+      await until("it waits", async () => (await one!.inspect("bounced")).waitingCount === 1);
+      await lease.release();
+      expect((await next).held).toBe(true);
+    },
+  );
 
   // PgBouncer answers `listen` and forgets it: the session is somebody else's in the next moment.
   test.skipIf(!canRunPgBouncer())("a pool that leads to PgBouncer is noticed to hear nothing", async () => {
@@ -337,7 +340,7 @@ describe.skipIf(!canRunPostgres())("postgres: listening", () => {
     await until("its connections are gone", async () => (await sessions("mine")) === 0);
   });
 
-  test("what others notify on the channel is no wake-up", async () => {
+  test("a notification of another program on the channel is no wake-up", async () => {
     const driver = await newDriver(poolOf("strangers"));
     const told: string[] = [];
     const end = await driver.listen?.("owner", (key, id, fence) => told.push(`${key} ${id} ${fence}`));
