@@ -97,7 +97,7 @@ const lifeText = remembering(
 );
 
 const keptText = remembering(
-  (ttlMs: number, keeper: string) => `,"ttlMs":${ttlMs},"keeper":${quoted(keeper)}`,
+  (ttlMs: number, etcdLease: string) => `,"ttlMs":${ttlMs},"etcdLease":${quoted(etcdLease)}`,
 );
 
 const ownerText = remembering((owner: string, info: string) => {
@@ -110,9 +110,9 @@ const grantText = remembering(
 );
 
 function claimText(claim: RecordClaim): string {
-  const { id, token, keeper, weight, limit, priority, ttlMs, application, agreedBy } = claim;
+  const { id, token, etcdLease, weight, limit, priority, ttlMs, application, agreedBy } = claim;
   let text = `{"id":${quoted(id)}`;
-  text += keeper === "" ? lifeText(ttlMs, claim.expiresAtMs) : keptText(ttlMs, keeper);
+  text += etcdLease === "" ? lifeText(ttlMs, claim.expiresAtMs) : keptText(ttlMs, etcdLease);
   if (token !== id) text += `,"token":${quoted(token)}`;
   if (weight !== 1) text += `,"weight":${weight}`;
   // 0 stands for no limit.
@@ -124,8 +124,8 @@ function claimText(claim: RecordClaim): string {
     text += grantText(claim.fence, claim.acquiredAtMs);
     if (agreedBy !== "") text += `,"agreedBy":${quoted(agreedBy)}`;
     if (claim.promisedUntilMs !== 0) {
-      // Times mean nothing to others where there is a keeper: only that there is such a caller does.
-      text += `,"promisedUntilMs":${keeper === "" ? claim.promisedUntilMs : 1}`;
+      // Times mean nothing to others where there is a etcdLease: only that there is such a caller does.
+      text += `,"promisedUntilMs":${etcdLease === "" ? claim.promisedUntilMs : 1}`;
     }
   }
   return `${text}}`;
@@ -152,7 +152,7 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
   const limit = readNumber(item, "limit", key, 1) || UNLIMITED;
   // Such a claim could never be granted, and all behind it would wait for ever.
   if (weight < 1 || weight > limit) throw unreadable(key, `the weight of "${id}" is not from 1 to its limit`);
-  const keeper = readText(item, "keeper", key, "");
+  const etcdLease = readText(item, "etcdLease", key, "");
   return {
     id,
     token: readText(item, "token", key, id),
@@ -167,10 +167,10 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     fence: 0n,
     agreedBy: "",
     acquiredAtMs: 0,
-    // Until somebody says when it ends, a claim with a keeper does not.
-    expiresAtMs: keeper === "" ? readNumber(item, "expiresAtMs", key) : Number.MAX_SAFE_INTEGER,
+    // Until somebody says when it ends, a claim with a etcdLease does not.
+    expiresAtMs: etcdLease === "" ? readNumber(item, "expiresAtMs", key) : Number.MAX_SAFE_INTEGER,
     promisedUntilMs: 0,
-    keeper,
+    etcdLease,
     expirySlot: 0,
     rankSlot: 0,
     idHash: 0,

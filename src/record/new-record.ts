@@ -41,7 +41,7 @@ class NewClaim implements RecordClaim {
   acquiredAtMs = 0;
   expiresAtMs: number;
   promisedUntilMs = 0;
-  keeper = "";
+  etcdLease = "";
   expirySlot = 0;
   rankSlot = 0;
   idHash = 0;

@@ -54,7 +54,7 @@ export interface RecordClaim {
   /** Until when a former caller may count on the lease, from whom another took it over. */
   promisedUntilMs: number;
   /** What keeps it alive where the store has no clock, and says with `setEnd` when it ends; empty where it has one. */
-  keeper: string;
+  etcdLease: string;
   /** Where it stands in `held` or `waiting`. */
   expirySlot: number;
   /** Where it stands in `limits` or `queue`. */

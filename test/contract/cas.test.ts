@@ -5,7 +5,7 @@ import { driverContract, ManualClock, type StoreHarness, storeContract } from "h
 import * as vitest from "vitest";
 import { MapDatabase, mapDriver } from "../../examples/driver/map-driver.ts";
 import { distantDriver } from "../stores/cas/distant-driver.ts";
-import { KeptDatabase, keptDriver } from "../stores/cas/kept-driver.ts";
+import { LeaseDatabase, leaseDriver } from "../stores/etcd/lease-driver.ts";
 
 const manual: StoreHarness = {
   name: "cas",
@@ -32,12 +32,12 @@ const kept: StoreHarness = {
   name: "cas, without a clock",
   async open(options) {
     const clock = new ManualClock();
-    const database = new KeptDatabase(() => clock.wallMs());
+    const database = new LeaseDatabase(() => clock.wallMs());
     const stores: Store[] = [];
     return {
       clock,
       async store() {
-        const driver = keptDriver(database, clock, `process-${stores.length}`);
+        const driver = leaseDriver(database, clock, `process-${stores.length}`);
         const store = casStore(driver, { ...options, clock });
         stores.push(store);
         return store;

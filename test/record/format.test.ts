@@ -305,17 +305,17 @@ suite("record-format: what is rejected", () => {
   });
 });
 
-suite("record-format: keepers", () => {
-  test("record-format: a claim with a keeper says nothing of time, and is read as one that does not end", () => {
+suite("record-format: etcdLeases", () => {
+  test("record-format: a claim with a etcdLease says nothing of time, and is read as one that does not end", () => {
     const record = recordOf(claimRequest("a"), claimRequest("b"));
-    for (const claim of [...record.held, ...record.queue]) claim.keeper = "somebody";
+    for (const claim of [...record.held, ...record.queue]) claim.etcdLease = "somebody";
     const text = encodeRecord(record);
     for (const claim of [...record.held, ...record.queue]) setEnd(record, claim, claim.expiresAtMs + 1_000);
     expect(encodeRecord(record)).toBe(text);
     const again = decodeRecord(text, "k");
     assertInvariants(again);
     for (const claim of [...again.held, ...again.queue]) {
-      expect([claim.keeper, claim.expiresAtMs]).toEqual(["somebody", Number.MAX_SAFE_INTEGER]);
+      expect([claim.etcdLease, claim.expiresAtMs]).toEqual(["somebody", Number.MAX_SAFE_INTEGER]);
     }
     expect(encodeRecord(again)).toBe(text);
   });
@@ -350,15 +350,15 @@ suite("record-format: its documentation", () => {
     const record = recordOf(everything, { ...everything, token: "taken over" });
     for (const claim of record.held) claim.agreedBy = "somebody";
     const stored = JSON.parse(encodeRecord(record));
-    for (const claim of record.held) claim.keeper = "somebody";
+    for (const claim of record.held) claim.etcdLease = "somebody";
     const kept = Object.keys(JSON.parse(encodeRecord(record)).held[0]);
     const [, recordTable, claimTable] = page.split(/\n## (?:The record|A claim)\n/);
     const documented = (table = "") => [...table.matchAll(/^\| `(\w+)` *\|/gm)].map((row) => row[1]);
     expect(documented(recordTable)).toEqual(Object.keys(stored));
     const claimFields = Object.keys(stored.held[0]);
-    expect(kept).toEqual(claimFields.map((name) => (name === "expiresAtMs" ? "keeper" : name)));
+    expect(kept).toEqual(claimFields.map((name) => (name === "expiresAtMs" ? "etcdLease" : name)));
     expect(documented(claimTable)).toEqual(
-      claimFields.flatMap((name) => (name === "expiresAtMs" ? [name, "keeper"] : name)),
+      claimFields.flatMap((name) => (name === "expiresAtMs" ? [name, "etcdLease"] : name)),
     );
   });
 

@@ -57,19 +57,19 @@ export interface WatchEvent {
 
 /** How often histories have come to what they are for. */
 export interface Met {
-  /** Keepers that ended because their process died. */
+  /** LeaseRegistry that ended because their process died. */
   deaths: number;
-  /** Keepers of processes that lived on, and were paused or not heard of for too long. */
+  /** LeaseRegistry of processes that lived on, and were paused or not heard of for too long. */
   silences: number;
-  /** Signs of life that came when the keeper had ended. */
+  /** Signs of life that came when the etcd lease had ended. */
   lateSigns: number;
   /** Signs of life whose answers were late. */
   lateAnswers: number;
   /** Signs of life that a former leader has answered. */
   formerSigns: number;
-  /** Changes that were not made, because a keeper of others was not what it was taken to be. */
+  /** Changes that were not made, because a etcd lease of others was not what it was taken to be. */
   conflicts: number;
-  /** Requests refused because a keeper of the process itself was not. */
+  /** Requests refused because a etcd lease of the process itself was not. */
   refusals: number;
 }
 
@@ -87,18 +87,18 @@ export class EtcdCluster {
   readonly watchers = new Set<(events: readonly WatchEvent[]) => void>();
   readonly #world: World;
   readonly #machine: Machine;
-  readonly #keepers: string;
+  readonly #leaseKeys: string;
   readonly #leases = new Map<string, Lease>();
   #former: Former | undefined;
   #revision = 1n;
   #term = 2n;
   #ids = 0;
 
-  /** Keys of keepers begin with this. */
-  constructor(world: World, machine: Machine, keepers: string) {
+  /** Keys of etcd leases begin with this. */
+  constructor(world: World, machine: Machine, leaseKeys: string) {
     this.#world = world;
     this.#machine = machine;
-    this.#keepers = keepers;
+    this.#leaseKeys = leaseKeys;
   }
 
   get header(): EtcdHeader {
@@ -153,13 +153,13 @@ export class EtcdCluster {
   #decide(request: EtcdTxnRequest, writes: (() => WatchEvent | undefined)[], isInner: boolean) {
     const { compare = [], success = [], failure = [] } = request;
     const wrong = compare.filter((each) => !this.#holds(each));
-    if (wrong.some(({ key }) => nameOf(key).startsWith(this.#keepers))) {
+    if (wrong.some(({ key }) => nameOf(key).startsWith(this.#leaseKeys))) {
       if (isInner) this.met.conflicts++;
       else this.met.refusals++;
     }
     const succeeded = wrong.length === 0;
-    // Changes that only compare look at keepers outside.
-    if (succeeded && !isInner && success.some((asked) => this.#isMissingKeeper(asked))) this.met.conflicts++;
+    // Changes that only compare look at etcd leases outside.
+    if (succeeded && !isInner && success.some((asked) => this.#isMissingLease(asked))) this.met.conflicts++;
     const responses = (succeeded ? success : failure).map((asked) => this.#serve(asked, writes));
     return { header: this.header, succeeded, responses } satisfies EtcdTxnResponse;
   }
@@ -183,9 +183,9 @@ export class EtcdCluster {
     return response as EtcdResponseOp;
   }
 
-  #isMissingKeeper({ request_range: looked }: EtcdRequestOp): boolean {
+  #isMissingLease({ request_range: looked }: EtcdRequestOp): boolean {
     const name = nameOf(looked?.key);
-    return name.startsWith(this.#keepers) && !this.rows.has(name);
+    return name.startsWith(this.#leaseKeys) && !this.rows.has(name);
   }
 
   #holds({ key, target, result, create_revision: created, mod_revision: changed }: EtcdCompare): boolean {
@@ -312,9 +312,9 @@ export class EtcdCluster {
 
   #end(lease: Lease): void {
     if (lease.look !== undefined) this.#world.cancel(lease.look);
-    const isKeeper = [...lease.keys].some((name) => name.startsWith(this.#keepers));
-    this.#world.say(() => `--- a lease of ${lease.process.name} ends${isKeeper ? ", a keeper" : ""}`);
-    if (isKeeper) this.met[lease.process.dead ? "deaths" : "silences"]++;
+    const isEtcdLease = [...lease.keys].some((name) => name.startsWith(this.#leaseKeys));
+    this.#world.say(() => `--- a lease of ${lease.process.name} ends${isEtcdLease ? ", of claims" : ""}`);
+    if (isEtcdLease) this.met[lease.process.dead ? "deaths" : "silences"]++;
     this.#leases.delete(lease.id);
     if (lease.keys.size === 0) return;
     this.#revision++;

@@ -23,7 +23,7 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
   const { random } = world;
   const keys = new Keys(PREFIX);
   const records = nameOf(keys.record(""));
-  const cluster = new EtcdCluster(world, server, nameOf(keys.keepers));
+  const cluster = new EtcdCluster(world, server, nameOf(keys.leases));
   const breaks = new Set<() => void>();
   const processes: Machine[] = [];
   const requestTimeoutMs = random.pick([150, 400, 1_000]);
@@ -45,12 +45,15 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
     });
   }
 
-  /** All claims that the record has. Each has the time that its keeper has left by the leader's clock. */
+  /** All claims that the record has. Each has the time that its etcd lease has left by the leader's clock. */
   function show(name: string, row: Row): KeyStatus {
-    const { status, keepers } = statusOf(Buffer.from(name.slice(records.length), "latin1").toString(), row);
+    const { status, etcdLeases } = statusOf(
+      Buffer.from(name.slice(records.length), "latin1").toString(),
+      row,
+    );
     const left = (claim: ClaimStatus) => {
-      const keeper = keys.keeper(keepers.get(claim.id) ?? "");
-      return { ...claim, expiresInMs: cluster.leftMs(nameOf(keeper)) ?? Number.NEGATIVE_INFINITY };
+      const etcdLease = keys.lease(etcdLeases.get(claim.id) ?? "");
+      return { ...claim, expiresInMs: cluster.leftMs(nameOf(etcdLease)) ?? Number.NEGATIVE_INFINITY };
     };
     return { ...status, held: status.held.map(left), waiting: status.waiting.map(left) };
   }
@@ -79,7 +82,7 @@ export function etcdBackend(world: World, server: Machine, drift: number): EtcdB
 
 interface Shown {
   readonly status: KeyStatus;
-  readonly keepers: ReadonlyMap<string, string>;
+  readonly etcdLeases: ReadonlyMap<string, string>;
 }
 
 const shown = new WeakMap<Row, Shown>();
@@ -99,10 +102,10 @@ function statusOf(key: string, row: Row): Shown {
     // What nobody has any more is kept for a former caller, and nobody is to notice it.
     return { ...claim, owner: token === "" ? "" : claim.owner, info: `${token} ${arrival}` };
   };
-  const keepers = new Map([...byId].map(([id, { keeper }]) => [id, keeper]));
+  const etcdLeases = new Map([...byId].map(([id, { etcdLease }]) => [id, etcdLease]));
   const made = {
     status: { ...status, held: status.held.map(named), waiting: status.waiting.map(named) },
-    keepers,
+    etcdLeases,
   };
   shown.set(row, made);
   return made;

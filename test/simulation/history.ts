@@ -14,7 +14,7 @@ export interface Outcome {
   readonly grants: number;
   /** The violation, if there was one. */
   readonly failure: string | undefined;
-  /** What became of keepers, where the history is about etcd. */
+  /** The events of etcd leases, in histories over etcd. */
   readonly met: Met | undefined;
   /** The events, one a line; empty unless traced. */
   readonly log: readonly string[];
@@ -28,7 +28,7 @@ const END_MS = 400_000;
 const CAS_PATIENCE_MS = 250;
 /** etcd needs more: up to half a second until a lease is ended that is over, and several requests for most of what is asked. */
 const ETCD_PATIENCE_MS = 1_000;
-/** How long after everybody was served nothing may be left of it: a claim that nobody knows of has the life of its keeper. */
+/** How long after everybody was served nothing may be left of it: a claim that nobody knows of has the life of its etcd lease. */
 const AFTERMATH_MS = 10_000;
 
 /**

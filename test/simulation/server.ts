@@ -1,4 +1,4 @@
-/** The store's side of the simulation: two ways of keeping records, and the calls that clients make over the network. */
+/** The store's side of the simulation: two ways of lifetimes records, and the calls that clients make over the network. */
 import {
   type AcquireAnswer,
   type ClaimRef,

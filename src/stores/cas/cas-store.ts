@@ -26,9 +26,8 @@ import {
 } from "../../store/index.ts";
 import type { Answer, Asked } from "./combine.ts";
 import type { CasDriver, ListReply, ReadReply, Timed } from "./driver.ts";
-import { Keeping } from "./keeping.ts";
+import type { Lifetimes } from "./lifetimes.ts";
 import { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";
-import { OwnTime } from "./own-time.ts";
 import { RequestScheduler } from "./request-scheduler.ts";
 import { ServerTime, type TimeSource } from "./server-time.ts";
 import { Sweeper } from "./sweeper.ts";
@@ -69,7 +68,7 @@ class CasStore implements Store {
   readonly #driver: CasDriver;
   readonly #clock: Clock;
   readonly #time: TimeSource;
-  readonly #keeping: Keeping | undefined;
+  readonly #lifetimes: Lifetimes | undefined;
   readonly #scheduler: RequestScheduler;
   readonly #wakeUps: WakeUps;
   readonly #sweeper: Sweeper;
@@ -96,22 +95,14 @@ class CasStore implements Store {
     this.#driver = driver;
     this.#clock = options.clock ?? systemClock;
     const drift = checkFraction("clockDrift", options.clockDrift ?? casDefaults.clockDrift, 0.1);
-    const { keepers } = driver;
-    if (keepers === undefined) {
-      // Asked anew each time: a driver may know what its server can do only after its first use.
-      const maxAgeMs = () => (driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
-      this.#time = new ServerTime(drift, maxAgeMs);
-    } else {
-      const time = new OwnTime(this.#clock, () => keepers.stamp(), MAX_SAMPLE_AGE_MS);
-      this.#time = time;
-      this.#keeping = new Keeping({
-        keepers,
-        clock: this.#clock,
-        nowMs: () => time.nowMs(this.#clock.monotonicMs()),
-        settle: (key) => this.#scheduler.ask(key, { verb: "settle" }),
-      });
-      keepers.onEnd((keeper) => this.#wakeUps.lookAgain((key) => this.#mayHang(key, keeper)));
-    }
+    this.#lifetimes = driver.lifetimes;
+    // Asked each time: a driver may learn at its first request whether the server checks the time.
+    const maxAgeMs = () => (driver.checksTime ? MAX_SAMPLE_AGE_MS : MAX_UNCHECKED_AGE_MS);
+    this.#time = driver.lifetimes?.time ?? new ServerTime(drift, maxAgeMs);
+    driver.lifetimes?.start({
+      settle: (key) => this.#scheduler.ask(key, { verb: "settle" }),
+      lookAgain: (mayConcern) => this.#wakeUps.lookAgain((key) => mayConcern(this.#scheduler.recordOf(key))),
+    });
     const sweep = (limit: number) => this.#scheduler.aside(async () => (await driver.sweep?.(limit)) ?? 0);
     const random = options.random ?? Math.random;
     this.#sweeper = new Sweeper(driver.sweep && sweep, this.#clock, random, keepIdleMs);
@@ -132,7 +123,7 @@ class CasStore implements Store {
         maxWaiters: checkInteger("maxWaiters", options.maxWaiters ?? 1_000, 0, 1_000_000),
         maxRecordBytes: checkInteger("recordBytes", limits.recordBytes ?? MIB, 4_096, 1_024 * MIB),
         keepIdleMs,
-        keeping: this.#keeping,
+        lifetimes: this.#lifetimes,
         isLocal: (owner) => this.#wakeUps.isLocal(owner),
       },
       maxConcurrentRequests: checkInteger("maxConcurrentRequests", options.maxConcurrentRequests ?? 4, 1, 64),
@@ -154,7 +145,7 @@ class CasStore implements Store {
       checkRequest(request);
       this.#checkOpen();
       const isUnheard = request.wait && this.#wakeUps.isUnheard(request.owner);
-      if (isUnheard || this.#keeping !== undefined) return this.#acquireWhenReady(request);
+      if (isUnheard || this.#lifetimes !== undefined) return this.#acquireWhenReady(request);
       return this.#scheduler.ask(request.key, { verb: "acquire", request });
     } catch (error) {
       return Promise.reject(error);
@@ -165,8 +156,8 @@ class CasStore implements Store {
     const { key, owner, wait } = request;
     const ready = wait ? this.#wakeUps.ready(owner) : undefined;
     if (ready !== undefined) await ready;
-    const kept = this.#driver.keepers?.ready(request.ttlMs);
-    if (kept !== undefined) await this.#scheduler.aside(() => kept);
+    const canLive = this.#lifetimes?.ready(request.ttlMs);
+    if (canLive !== undefined) await this.#scheduler.aside(() => canLive);
     const isUnheard = wait && this.#wakeUps.isUnheard(owner);
     // Awaited here: to return a promise from an async function takes two more turns than that.
     const answer = await this.#scheduler.ask<AcquireAnswer>(key, { verb: "acquire", request });
@@ -177,11 +168,11 @@ class CasStore implements Store {
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
-    const kept = this.#keptFor(refs);
+    const waits = this.#readyFor(refs);
     const settled = await Promise.allSettled(
       refs.map((ref) => {
         const ask = () => this.#scheduler.ask<RenewAnswer>(ref.key, { verb: "renew", ref });
-        const ready = ref.ttlMs === undefined ? undefined : kept.get(ref.ttlMs);
+        const ready = ref.ttlMs === undefined ? undefined : waits.get(ref.ttlMs);
         return ready === undefined ? ask() : ready.then(ask);
       }),
     );
@@ -195,16 +186,16 @@ class CasStore implements Store {
   }
 
   /** What has to be awaited for each ttl before it can be asked for. A heartbeat has many claims, and few ttls. */
-  #keptFor(refs: readonly RenewRef[]): ReadonlyMap<number, Promise<void>> {
+  #readyFor(refs: readonly RenewRef[]): ReadonlyMap<number, Promise<void>> {
     const waits = new Map<number, Promise<void>>();
-    const { keepers } = this.#driver;
-    if (keepers === undefined) return waits;
+    if (this.#lifetimes === undefined) return waits;
     for (const ttlMs of new Set(refs.map((ref) => ref.ttlMs))) {
-      const kept = ttlMs === undefined ? undefined : keepers.ready(ttlMs);
-      if (ttlMs !== undefined && kept !== undefined)
+      if (ttlMs === undefined) continue;
+      const ready = this.#lifetimes.ready(ttlMs);
+      if (ready !== undefined)
         waits.set(
           ttlMs,
-          this.#scheduler.aside(() => kept),
+          this.#scheduler.aside(() => ready),
         );
     }
     return waits;
@@ -248,7 +239,7 @@ class CasStore implements Store {
   async #close(): Promise<void> {
     this.#wakeUps.close();
     this.#sweeper.close();
-    this.#keeping?.close();
+    this.#lifetimes?.close();
     await this.#scheduler.close(closedStore(this.name));
     await this.#driver.close?.();
   }
@@ -298,18 +289,10 @@ class CasStore implements Store {
     return reply.records.length < limit || last === undefined ? { keys } : { keys, cursor: last.key };
   }
 
-  /** Where claims hang on keepers, says when they end. */
+  /** Where claims hang on etcd leases, says when they end. */
   async #show(records: readonly { readonly key: string; readonly record: LockRecord }[], nowMs: number) {
-    const keeping = this.#keeping;
-    if (keeping !== undefined) await this.#scheduler.aside(() => keeping.show(records, nowMs));
-  }
-
-  /** Whether a key that somebody waits for may come free, now that a keeper has ended; without a name: some of them. */
-  #mayHang(key: string, keeper: string | undefined): boolean {
-    const record = this.#scheduler.recordOf(key);
-    return (
-      keeper === undefined || record === undefined || record.held.some((claim) => claim.keeper === keeper)
-    );
+    const lifetimes = this.#lifetimes;
+    if (lifetimes !== undefined) await this.#scheduler.aside(() => lifetimes.show(records, nowMs));
   }
 
   /** Asks the driver, and tells what time it was on the server at the latest when the reply came. */

@@ -24,7 +24,7 @@ import {
 } from "../../store/index.ts";
 import { CachedRecord } from "./cached-record.ts";
 import type { Change, Version, Wake } from "./driver.ts";
-import type { Keeping } from "./keeping.ts";
+import type { Lifetimes } from "./lifetimes.ts";
 import type { StampedBounds } from "./server-time.ts";
 
 export type Asked =
@@ -50,8 +50,8 @@ export class Operation {
   sinceMs: number | undefined = undefined;
   /** What it came to, if the swap that it is part of comes about. */
   answer: Answer = undefined;
-  /** What the claim hangs on, where the driver has keepers. */
-  keeper: string | undefined = undefined;
+  /** The etcd lease that the claim hangs on. */
+  etcdLease: string | undefined = undefined;
   /** The record has no room for it. */
   error: HoldfastError | undefined = undefined;
   /** Whether a refusal was once left to be decided again. */
@@ -114,8 +114,7 @@ export interface CombineOptions {
   readonly maxRecordBytes: number;
   /** For how long a record outlives its last claim. */
   readonly keepIdleMs: number;
-  /** Present where claims hang on keepers. */
-  readonly keeping: Keeping | undefined;
+  readonly lifetimes: Lifetimes | undefined;
   /** Whether an owner is told of grants in this process. */
   isLocal(owner: string): boolean;
 }
@@ -185,7 +184,7 @@ function applyAll(
   roomBytes: number,
 ): Combined {
   const { record } = known;
-  const kept = options.keeping?.begin(key, record, turn.nowMs);
+  const kept = options.lifetimes?.begin(key, record, turn.nowMs);
   const isUnfinished = kept?.isFull === true;
   const dropped = expiredClaims(record, turn.expiredMs);
   let wakes = nobody;
@@ -209,7 +208,7 @@ function applyAll(
     const answer = apply(record, asked, options.maxWaiters, turn);
     wakes = turn.granted.wake(toldByAnswer(asked, answer), wakes, options.isLocal);
     operation.answer = answer;
-    operation.keeper = kept?.keep(asked, answer);
+    operation.etcdLease = kept?.keep(asked, answer);
   }
   const idle = isIdle(record);
   const isNothing = idle && record.fence === 0n && known.text === undefined;
@@ -218,9 +217,9 @@ function applyAll(
   const change = new NewChange(key, known, text, idle, keepUntilMs, dropped, wakes);
   if (kept === undefined) return new Combined(change, record, text, none);
   const isAsked = operations.some(({ asked }) => asked.verb === "acquire");
-  const keepers = kept.assumed({ isWriting: change.text !== undefined, isAsked });
+  const leases = kept.assumed({ isWriting: change.text !== undefined, isAsked });
   const left = isUnfinished ? operations : kept.isGuessing ? operations.filter(isGuessedRefusal) : none;
-  return new Combined({ ...change, keepers }, record, text, left);
+  return new Combined({ ...change, leases }, record, text, left);
 }
 
 /**

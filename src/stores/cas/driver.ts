@@ -6,6 +6,7 @@
  * and with another code of {@link HoldfastError} where repeating would not help. Anything else is a `STORE_FAILURE`.
  */
 import type { Durability } from "../../store/index.ts";
+import type { Lifetimes } from "./lifetimes.ts";
 
 /**
  * Tells one content of a key from every other. Never used twice for a key, also not after its record was removed and
@@ -53,61 +54,30 @@ export interface Change {
   readonly dropped: readonly string[];
   /** To be passed on if the change is made, together with it or afterwards. */
   readonly wakes: readonly Wake[];
-  /** What the change takes for granted of keepers, where the driver has some. */
-  readonly keepers?: AssumedKeepers;
+  /** Set by drivers with `lifetimes`. */
+  readonly leases?: AssumedLeases;
 }
 
 /**
- * What was thought of keepers when a change was decided. Where any of it is not so, the change is not made, and answered with
- * a conflict, or with `untimely` where the driver does not know the current record.
+ * What a change assumes of etcd leases. If any of it is false, the change is not made. The result is a conflict, or `untimely` if
+ * the driver does not know the current record.
  */
-export interface AssumedKeepers {
-  /** Those of this process that claims of the change hang on. They live, and the promises made on them are known. */
+export interface AssumedLeases {
+  /** Leases of this process that claims of the change hang on: they live, and no request on them is in doubt. */
   readonly own: readonly string[];
-  /** Whether the own ones have to show a sign of life that was asked for after the change was decided. */
+  /** Whether the own leases need a keep-alive that was sent after the change was decided. */
   readonly fresh: boolean;
   /**
-   * Whether a claim of the change hung on another keeper before. What was promised on that one has to be kept, so such a change must not
-   * be made before the sign of life is proven, however it is answered. Then the own ones are fresh as well.
+   * Whether a claim of the change hung on another lease before. The promises on that one must be kept, so the change must not be
+   * made before a keep-alive of the new lease is proven. Then the own leases are fresh as well.
    */
   readonly moved: boolean;
-  /** Whether somebody asks for the key, who would be refused for a keeper that is wrongly taken to be alive. */
+  /** Whether the change answers an acquire, which would be refused if a lease is wrongly assumed to live. */
   readonly isAsked: boolean;
-  /** Those of others that are taken to be alive, because claims that hold the key hang on them. */
+  /** Leases of other processes that are assumed to live, because holders hang on them. */
   readonly alive: readonly string[];
-  /** Those that have ended, because of which the change drops claims. */
+  /** Leases that have ended, and whose claims the change drops. */
   readonly ended: readonly string[];
-}
-
-/**
- * What keeps claims alive in a database without a clock: something of a process's own that the database ends when the process
- * shows no sign of life for a while, as a lease of etcd. A process has a few, and many claims hang on each.
- *
- * A keeper that has ended never comes back. While it lives, its process alone decides when the claims that hang on it end,
- * by its own clock. docs/decisions/0013-etcd-leases.md has the reasons, and the races.
- */
-export interface Keepers {
-  /**
-   * Resolves when there is a keeper for claims of this ttl; undefined where there is one already. Rejects with
-   * `INVALID_ARGUMENT` where the database cannot keep so short a promise.
-   */
-  ready(ttlMs: number): Promise<void> | undefined;
-  /** The name of a keeper of this process that lives for so long after each sign of life. It need not be ready. */
-  forLife(lifeMs: number): string;
-  /** Whether it is this process's, and has not ended as far as this process knows. */
-  isOwn(keeper: string): boolean;
-  /** Whether it is known to have ended. */
-  hasEnded(keeper: string): boolean;
-  /** For how long it lives after a sign of life. */
-  lifeMs(keeper: string): number;
-  /** Until when, on the monotonic clock, one of this process's is proven to live. */
-  provenUntilMs(keeper: string): number;
-  /** Finds out which of them have ended, for whoever only looks. */
-  check(keepers: readonly string[]): Promise<void>;
-  /** A number that has only ever grown in this database, and grows by at least the most grants of one change with each change. */
-  stamp(): bigint;
-  /** Calls back when a keeper of others has ended, or, without a name, when some may have unnoticed. A hint. */
-  onEnd(listener: (keeper: string | undefined) => void): void;
 }
 
 /** Changes of different keys, decided at one moment. */
@@ -188,11 +158,8 @@ export interface CasDriver {
    * done here does not count.
    */
   prepare?(): Promise<void>;
-  /**
-   * What claims hang on in a database without a clock. Then `nowMs`, `keepUntilMs` and the window of a batch mean nothing to
-   * others, and each process goes by its own clock.
-   */
-  readonly keepers?: Keepers;
+  /** Decides when claims end, if the database has no clock. */
+  readonly lifetimes?: Lifetimes;
   /** Reads records; also none, for the time alone. Sees every change that was answered before it was asked. */
   read(keys: readonly string[]): Promise<ReadReply>;
   /** Makes each change whose key has the expected version. A conflict brings the current record along. */

@@ -1,11 +1,11 @@
 export { casStore } from "./cas-store.ts";
+export type { Answer, Asked } from "./combine.ts";
 export type {
-  AssumedKeepers,
+  AssumedLeases,
   CasDriver,
   Change,
   ChangeResult,
   DriverLimits,
-  Keepers,
   ListedRecord,
   ListReply,
   OnWake,
@@ -17,4 +17,6 @@ export type {
   Version,
   Wake,
 } from "./driver.ts";
+export type { ChangeLifetimes, Lifetimes, LifetimesHost } from "./lifetimes.ts";
 export { type CasStoreOptions, casDefaults, casOptionNames } from "./options.ts";
+export type { TimeBounds, TimeSource } from "./server-time.ts";

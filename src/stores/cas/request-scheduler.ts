@@ -213,7 +213,7 @@ export class RequestScheduler {
   #receive(batches: readonly KeyBatch[], reply: SwapReply, bounds: TimeBounds, sentMs: number): void {
     const { time, clock, driver } = this.#options;
     const nowMs = clock.monotonicMs();
-    const lateMs = driver.keepers === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
+    const lateMs = driver.lifetimes === undefined ? lateness(bounds.highMs, reply.nowMs) : 0;
     // The server contradicts the samples.
     if (reply.results.some(({ state }) => state === "untimely")) time.reset();
     time.add(reply.nowMs, sentMs, nowMs);

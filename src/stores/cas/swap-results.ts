@@ -72,7 +72,7 @@ export class SwapResults {
     const { record, text, left } = combined;
     const { onAnswer, onRecord, combine } = this.#options;
     queue.cached = new CachedRecord(version, text, record);
-    combine.keeping?.confirm(queue.key, record);
+    combine.lifetimes?.confirm(queue.key, record);
     for (const operation of operations) {
       if (left.includes(operation)) {
         operation.wasLeft = operation.answer !== undefined;
@@ -83,7 +83,7 @@ export class SwapResults {
         continue;
       }
       const given = shortened(operation.answer, timing.lateMs);
-      const answer = combine.keeping?.proven(given, operation.keeper, timing.sentMs) ?? given;
+      const answer = combine.lifetimes?.proven(given, operation.etcdLease, timing.sentMs) ?? given;
       onAnswer(queue.key, operation.asked, answer, record);
       operation.resolve(answer);
     }

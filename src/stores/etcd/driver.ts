@@ -13,12 +13,13 @@ import type {
   SwapBatch,
   SwapReply,
 } from "../cas/index.ts";
+import { ClaimLifetimes } from "./claim-lifetimes.ts";
 import type { EtcdClient, EtcdKeyValue, EtcdTxnRequest, EtcdTxnResponse } from "./client.ts";
 import { Connection } from "./connection.ts";
 import { isOfClass } from "./errors.ts";
+import type { EtcdLease } from "./etcd-lease.ts";
+import { EtcdLeases } from "./etcd-leases.ts";
 import { after, endOf, Keys } from "./keys.ts";
-import type { Lease } from "./lease.ts";
-import { Leases } from "./leases.ts";
 import { RECORD_BYTES, readRecords } from "./record-reads.ts";
 import { getKey } from "./requests.ts";
 import { PATIENCE } from "./silence.ts";
@@ -35,8 +36,8 @@ import {
   versionOf,
 } from "./swap-request.ts";
 import { Sweeping } from "./sweeping.ts";
+import { Watching } from "./wake.ts";
 import { WakeLease } from "./wake-lease.ts";
-import { Watching } from "./watching.ts";
 
 export interface EtcdDriverOptions {
   readonly client: EtcdClient;
@@ -62,7 +63,8 @@ export class EtcdDriver implements CasDriver {
   readonly durability = "quorum";
   readonly checksTime = false;
   readonly limits: DriverLimits;
-  readonly keepers: Leases;
+  readonly lifetimes: ClaimLifetimes;
+  readonly #leases: EtcdLeases;
   readonly #connection: Connection;
   readonly #keys: Keys;
   readonly #clock: Clock;
@@ -86,8 +88,9 @@ export class EtcdDriver implements CasDriver {
     this.#offsetMs = clock.wallMs() - clock.monotonicMs();
     this.#keys = new Keys(prefix);
     this.#connection = new Connection(client, this.#keys, clock, this.#patienceMs);
-    this.keepers = new Leases(this.#connection, clockDrift, maxTxnOps);
-    this.#watching = new Watching(this.#connection, () => this.keepers.missed());
+    this.#leases = new EtcdLeases(this.#connection, clockDrift, maxTxnOps);
+    this.lifetimes = new ClaimLifetimes(this.#leases, clock);
+    this.#watching = new Watching(this.#connection, () => this.#leases.missed());
     this.#wakeLease = new WakeLease(this.#connection);
     this.#sweeping = new Sweeping(this.#connection, { keepIdleMs, random, atOnce: changes });
   }
@@ -105,22 +108,22 @@ export class EtcdDriver implements CasDriver {
   }
 
   async swap(batch: SwapBatch): Promise<SwapReply> {
-    const { changes, stamp = this.keepers.stamp() } = batch;
+    const { changes, stamp = this.#leases.stamp() } = batch;
     const decidedMs = this.#clock.monotonicMs();
     // Before anything is awaited: one that ends meanwhile is not among the living any more, and must be found to have ended.
     const leasesOf = (asked: readonly Change[]) =>
-      this.keepers.own(asked.flatMap(({ keepers }) => keepers?.own ?? []));
+      this.#leases.own(asked.flatMap(({ leases }) => leases?.own ?? []));
     const leases = leasesOf(changes);
-    const fresh = leasesOf(changes.filter(({ keepers }) => keepers?.fresh));
-    const moved = leasesOf(changes.filter(({ keepers }) => keepers?.moved));
+    const fresh = leasesOf(changes.filter(({ leases }) => leases?.fresh));
+    const moved = leasesOf(changes.filter(({ leases }) => leases?.moved));
     await this.#connection.greet();
-    await this.keepers.settleDoubts();
+    await this.#leases.settleDoubts();
     await this.#prepare(leases, fresh);
     await this.#proveMoved(moved, decidedMs);
     if (changes.some(({ text }) => text !== undefined)) await this.#connection.checkWriting();
     if (leases.some((lease) => lease.hasEnded)) return this.#reply(untimely(changes));
     const wakeLease = changes.some(({ wakes }) => wakes.length > 0) ? await this.#wakeLease.id() : undefined;
-    const revision = this.keepers.revisionOf(stamp);
+    const revision = this.#leases.revisionOf(stamp);
     // (1) Changes go jointly, and the answer shows that the cluster was restored. (2) They go apart with what was known before, and one of them
     // finds the revision that it expects, written by somebody else. So each request goes by the history of its own moment.
     const context = () => ({
@@ -143,10 +146,10 @@ export class EtcdDriver implements CasDriver {
   }
 
   /** Starts leases, and shows signs of life where that is asked for or urgent. */
-  async #prepare(leases: readonly Lease[], fresh: readonly Lease[]): Promise<void> {
+  async #prepare(leases: readonly EtcdLease[], fresh: readonly EtcdLease[]): Promise<void> {
     for (const lease of leases) lease.use();
     const started = leases.filter((lease) => !lease.isReady);
-    await this.keepers.startAll(started);
+    await this.#leases.startAll(started);
     const due = leases.filter(
       (lease) => !started.includes(lease) && (fresh.includes(lease) || lease.isStale),
     );
@@ -158,9 +161,9 @@ export class EtcdDriver implements CasDriver {
    * changes, and the former one answers signs of life for another lease, which renews nothing. (3) The claim is hung on that, and the
    * answer is lost, or late for want of a proof. (4) The caller goes by its promise, and the lease ends.
    */
-  async #proveMoved(leases: readonly Lease[], decidedMs: number): Promise<void> {
+  async #proveMoved(leases: readonly EtcdLease[], decidedMs: number): Promise<void> {
     if (leases.length === 0) return;
-    const isProven = (lease: Lease) => lease.isProvenSince(decidedMs);
+    const isProven = (lease: EtcdLease) => lease.isProvenSince(decidedMs);
     // Mostly this is enough, as a sign of life was just answered.
     await this.#connection.range({ key: this.#keys.swept, keys_only: true });
     await this.#prove(leases, isProven);
@@ -196,22 +199,22 @@ export class EtcdDriver implements CasDriver {
     const swap = new SwapRequest(changes, context);
     const response = await this.#send(swap.request, context.leases, decidedMs);
     if (response === undefined) return untimely(changes);
-    if (response.succeeded) this.keepers.checkAside(swap.laterLooks);
+    if (response.succeeded) this.#leases.checkAside(swap.laterLooks);
     const further = response.succeeded ? await this.#lookFurther(swap.furtherLooks, decidedMs) : {};
     const { results, ended, doubted }: SwapOutcome = swap.outcome(response, further);
-    for (const name of ended) this.keepers.end(name);
-    this.keepers.doubtEnds(doubted);
+    for (const name of ended) this.#leases.end(name);
+    this.#leases.doubtEnds(doubted);
     return results;
   }
 
   /** A lease of others that lives now lived when the changes were compared. */
   async #lookFurther(names: readonly string[], decidedMs: number): Promise<FurtherLook> {
     try {
-      await this.keepers.check(names, this.#leftMs(decidedMs));
+      await this.#leases.check(names, this.#leftMs(decidedMs));
     } catch (error) {
       return { failure: error };
     }
-    return { ended: names.filter((name) => this.keepers.hasEnded(name)) };
+    return { ended: names.filter((name) => this.#leases.hasEnded(name)) };
   }
 
   /**
@@ -224,7 +227,7 @@ export class EtcdDriver implements CasDriver {
    */
   async #send(
     request: EtcdTxnRequest,
-    leases: readonly Lease[],
+    leases: readonly EtcdLease[],
     decidedMs: number,
   ): Promise<EtcdTxnResponse | undefined> {
     const leftMs = this.#leftMs(decidedMs);
@@ -250,7 +253,7 @@ export class EtcdDriver implements CasDriver {
   }
 
   /** The answer to a swap proves the signs of life before it, unless the leader has changed in between. */
-  async #prove(leases: readonly Lease[], isEnough: (lease: Lease) => boolean): Promise<void> {
+  async #prove(leases: readonly EtcdLease[], isEnough: (lease: EtcdLease) => boolean): Promise<void> {
     for (let attempt = 0; attempt < PROOFS; attempt++) {
       const unproven = leases.filter((lease) => !lease.hasEnded && (lease.isStale || !isEnough(lease)));
       if (unproven.length === 0) return;
@@ -302,9 +305,9 @@ export class EtcdDriver implements CasDriver {
   /** Where nobody waits, the end of a lease is no news. */
   #watchLeases(): Promise<unknown> {
     const watched = this.#watching.watch({
-      prefix: this.#keys.keepers,
+      prefix: this.#keys.leases,
       what: "removed",
-      onEvent: ({ key }) => this.keepers.end(this.#keys.keeperOf(key)),
+      onEvent: ({ key }) => this.#leases.end(this.#keys.leaseOf(key)),
     });
     return watched.catch(() => {
       this.#watchesLeases = undefined;
@@ -314,7 +317,7 @@ export class EtcdDriver implements CasDriver {
   async close(): Promise<void> {
     this.#watching.close();
     this.#sweeping.close();
-    this.keepers.close();
+    this.#leases.close();
   }
 
   #reply(results: SwapReply["results"]): SwapReply {
@@ -338,7 +341,7 @@ function unprovenLeases(): StoreUnavailableError {
 }
 
 /** A lease that has ended is no outage: what hangs on it is decided again. */
-async function showLife(lease: Lease): Promise<void> {
+async function showLife(lease: EtcdLease): Promise<void> {
   try {
     await lease.showLife();
   } catch (error) {

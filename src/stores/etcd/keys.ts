@@ -6,8 +6,8 @@ const ZERO = Buffer.from([0]);
 export class Keys {
   readonly #prefix: string;
   readonly #records: Buffer;
-  /** Below it is a key for each keeper that lives. */
-  readonly keepers: Buffer;
+  /** Below it is a key for each etcd lease that lives. */
+  readonly leases: Buffer;
   /** Written by every sweep, so that its revision tells when records were last removed. */
   readonly swept: Buffer;
   /** There while the last sweep was not long ago. */
@@ -16,7 +16,7 @@ export class Keys {
   constructor(prefix: string) {
     this.#prefix = prefix;
     this.#records = Buffer.from(`${prefix}/r/`);
-    this.keepers = Buffer.from(`${prefix}/a/`);
+    this.leases = Buffer.from(`${prefix}/a/`);
     this.swept = Buffer.from(`${prefix}/f`);
     this.sweepPause = Buffer.from(`${prefix}/s`);
   }
@@ -30,12 +30,12 @@ export class Keys {
     return record.toString("utf8", this.#records.length);
   }
 
-  keeper(name: string): Buffer {
+  lease(name: string): Buffer {
     return Buffer.from(`${this.#prefix}/a/${name}`);
   }
 
-  keeperOf(key: Buffer): string {
-    return key.toString("utf8", this.keepers.length);
+  leaseOf(key: Buffer): string {
+    return key.toString("utf8", this.leases.length);
   }
 
   /** What all wake-ups of an owner begin with. Owners are any text, so one could begin another. */

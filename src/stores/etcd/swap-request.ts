@@ -17,8 +17,8 @@ import type {
   EtcdTxnRequest,
   EtcdTxnResponse,
 } from "./client.ts";
+import type { EtcdLease } from "./etcd-lease.ts";
 import type { Keys } from "./keys.ts";
-import type { Lease } from "./lease.ts";
 import {
   exists,
   get,
@@ -31,7 +31,7 @@ import {
   put,
 } from "./requests.ts";
 
-/** How many operations a change may have inside. One that drops and assumes as many keepers as it may has 17 comparisons. */
+/** How many operations a change may have inside. One that drops and assumes as many etcd leases as it may has 17 comparisons. */
 export const INNER_OPERATIONS = 18;
 /** How many leases of others are looked at together with the changes that only compare; further ones in requests of their own. */
 export const LOOKED_AT = 10;
@@ -39,7 +39,7 @@ export const LOOKED_AT = 10;
 export interface SwapContext {
   readonly keys: Keys;
   /** The leases of this process that the changes rely on. */
-  readonly leases: readonly Lease[];
+  readonly leases: readonly EtcdLease[];
   /** The revision that fences were made from. */
   readonly revision: bigint;
   /** Which of the histories of the cluster this is, as the connection counts them. */
@@ -88,30 +88,30 @@ export class SwapRequest {
       compare.push(isNotWrittenSince(keys.swept, revision));
     }
     failure.push(getKey(keys.swept));
-    const asked = looksFor(changes.filter(({ keepers }) => keepers?.isAsked === true));
+    const asked = looksFor(changes.filter(({ leases }) => leases?.isAsked === true));
     const looks = [...new Set([...asked, ...looksFor(changes)])];
     this.#looks = looks.slice(0, LOOKED_AT);
     this.furtherLooks = looks.slice(LOOKED_AT, Math.max(LOOKED_AT, asked.length));
     this.laterLooks = looks.slice(Math.max(LOOKED_AT, asked.length));
     const success = changes.map((change) => this.#operation(change));
-    for (const name of this.#looks) success.push(getKey(keys.keeper(name)));
+    for (const name of this.#looks) success.push(getKey(keys.lease(name)));
     this.request = { compare, success, failure };
   }
 
   #operation(change: Change): EtcdRequestOp {
     const { keys } = this.#context;
-    const { key, text, keepers } = change;
+    const { key, text, leases } = change;
     const record = keys.record(key);
     if (this.#isOutdated(change)) return get(record);
     const expected = expectedRevision(change);
     if (text === undefined) return expected === undefined ? get(record) : getIfWrittenAfter(record, expected);
     const compare = [hasRevision(record, expected)];
     const failure = [get(record)];
-    for (const name of keepers?.alive ?? []) {
-      compare.push(exists(keys.keeper(name)));
-      failure.push(getKey(keys.keeper(name)));
+    for (const name of leases?.alive ?? []) {
+      compare.push(exists(keys.lease(name)));
+      failure.push(getKey(keys.lease(name)));
     }
-    for (const name of keepers?.ended ?? []) compare.push(isAbsent(keys.keeper(name)));
+    for (const name of leases?.ended ?? []) compare.push(isAbsent(keys.lease(name)));
     return nested({ compare, success: [put(record, text), ...this.#wakes(change)], failure });
   }
 
@@ -166,7 +166,7 @@ export class SwapRequest {
     doubted: string[],
   ): ChangeResult {
     const current = storedRecord(this.#context.history, record?.response_range.kvs[0]);
-    const { alive = [], ended: dropped = [] } = change.keepers ?? {};
+    const { alive = [], ended: dropped = [] } = change.leases ?? {};
     const gone = alive.filter((_, index) => isEmpty(others[index]));
     for (const name of gone) ended.add(name);
     // It is what was to be written: the client has sent the request again by itself, after it had been served.
@@ -180,16 +180,16 @@ export class SwapRequest {
     const current = storedRecord(this.#context.history, kvs[0]);
     if (current !== undefined) return { state: "conflict", current };
     if (change.expected !== undefined && count === "0") return { state: "conflict", current: undefined };
-    return change.keepers?.alive.some((name) => ended.has(name)) ? { state: "untimely" } : { state: "same" };
+    return change.leases?.alive.some((name) => ended.has(name)) ? { state: "untimely" } : { state: "same" };
   }
 
   /**
    * Whether somebody would be refused for a lease that could not be looked at. A try asks once, so that is an outage and not contention;
    * who only renews asks again with the next heartbeat.
    */
-  #isUnsure({ keepers }: Change, { failure }: FurtherLook): boolean {
-    if (failure === undefined || keepers?.isAsked !== true) return false;
-    return keepers.alive.some((name) => this.furtherLooks.includes(name));
+  #isUnsure({ leases }: Change, { failure }: FurtherLook): boolean {
+    if (failure === undefined || leases?.isAsked !== true) return false;
+    return leases.alive.some((name) => this.furtherLooks.includes(name));
   }
 
   /**
@@ -246,9 +246,9 @@ export function jointRequest(
 }
 
 /** Whether it wakes nobody, and takes nothing for granted of the leases of others. */
-function isPlain({ wakes, keepers }: Change): boolean {
+function isPlain({ wakes, leases }: Change): boolean {
   if (wakes.length > 0) return false;
-  return keepers === undefined || keepers.alive.length + keepers.ended.length === 0;
+  return leases === undefined || leases.alive.length + leases.ended.length === 0;
 }
 
 /** Nothing was written, and the operations have to be decided again. */
@@ -273,8 +273,8 @@ function historyOf(version: Change["expected"]): number {
 
 function looksFor(changes: readonly Change[]): readonly string[] {
   const names = new Set<string>();
-  for (const { text, keepers } of changes) {
-    if (text === undefined) for (const name of keepers?.alive ?? []) names.add(name);
+  for (const { text, leases } of changes) {
+    if (text === undefined) for (const name of leases?.alive ?? []) names.add(name);
   }
   return [...names];
 }

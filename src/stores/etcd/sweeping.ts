@@ -28,8 +28,8 @@ export interface SweepingOptions {
 
 /** Keys in one request of the look for old ones. */
 const LOOKED_AT_ONCE = 1_000;
-/** A record with more keepers than this is left to whoever uses its key. With one comparison more, a removal may have no more inside. */
-const MOST_KEEPERS = INNER_OPERATIONS + LOOKED_AT - 1;
+/** A record with more etcd leases than this is left to whoever uses its key. With one comparison more, a removal may have no more inside. */
+const MOST_LEASES = INNER_OPERATIONS + LOOKED_AT - 1;
 /** How many sweeps follow a record that was left: one marks it, one removes it, and one may be somebody else's turn. */
 const SWEEPS = 3;
 /** By how much a pause may last longer than it should, since etcd looks for leases that are over only now and then. */
@@ -127,11 +127,11 @@ export class Sweeping {
     );
     const removals = found.flatMap((kv, index) => {
       const seen = old[index];
-      const keepers =
-        kv?.mod_revision === seen?.mod_revision && kv !== undefined ? this.#keepersOf(kv) : undefined;
-      if (kv === undefined || keepers === undefined) return [];
+      const etcdLeases =
+        kv?.mod_revision === seen?.mod_revision && kv !== undefined ? this.#leasesOf(kv) : undefined;
+      if (kv === undefined || etcdLeases === undefined) return [];
       const compare = [hasRevision(kv.key, kv.mod_revision)];
-      for (const name of keepers) compare.push(isAbsent(keys.keeper(name)));
+      for (const name of etcdLeases) compare.push(isAbsent(keys.lease(name)));
       return [nested({ compare, success: [remove(kv.key)], failure: [] })];
     });
     if (removals.length === 0) return 0;
@@ -140,11 +140,11 @@ export class Sweeping {
   }
 
   /** The leases that must have ended so that a record is of no use; undefined where it may be of use anyway. */
-  #keepersOf({ key, value }: EtcdKeyValue): readonly string[] | undefined {
+  #leasesOf({ key, value }: EtcdKeyValue): readonly string[] | undefined {
     try {
       const record = decodeRecord(value.toString("utf8"), this.#connection.keys.keyOf(key));
-      const keepers = new Set([...record.held, ...record.queue].map(({ keeper }) => keeper));
-      return keepers.has("") || keepers.size > MOST_KEEPERS ? undefined : [...keepers];
+      const etcdLeases = new Set([...record.held, ...record.queue].map(({ etcdLease }) => etcdLease));
+      return etcdLeases.has("") || etcdLeases.size > MOST_LEASES ? undefined : [...etcdLeases];
     } catch {
       // What cannot be read is left as it is, for whoever can.
       return undefined;

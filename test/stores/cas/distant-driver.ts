@@ -49,7 +49,7 @@ export function distantDriver(near: CasDriver, options: DistantOptions): CasDriv
     get checksTime() {
       return near.checksTime;
     },
-    ...(near.keepers === undefined ? {} : { keepers: near.keepers }),
+    ...(near.lifetimes === undefined ? {} : { lifetimes: near.lifetimes }),
     ...(near.limits === undefined ? {} : { limits: near.limits }),
     ...(near.prepare === undefined ? {} : { prepare: near.prepare.bind(near) }),
     read: (keys) => travel("read", () => near.read(keys)),

@@ -5,8 +5,8 @@ import { ManualClock } from "holdfast/testing";
 import { expect, onTestFinished, test } from "vitest";
 import { MapDatabase, mapDriver } from "../../../examples/driver/map-driver.ts";
 import { Random } from "../../simulation/random.ts";
+import { LeaseDatabase, leaseDriver } from "../etcd/lease-driver.ts";
 import { distantDriver } from "./distant-driver.ts";
-import { KeptDatabase, keptDriver } from "./kept-driver.ts";
 import { wait } from "./scene.ts";
 
 const WORKERS = 5;
@@ -33,13 +33,12 @@ function withServerTime(seed: number): Contest {
 
 function withoutServerTime(seed: number): Contest {
   const clock = new ManualClock();
-  const database = new KeptDatabase(() => Math.floor(clock.wallMs()));
+  const database = new LeaseDatabase(() => Math.floor(clock.wallMs()));
   return {
     clock,
     random: new Random(seed),
     driver(nth, own) {
-      const kept = keptDriver(database, own, `process-${nth}`);
-      return { ...kept, keepers: kept.keepers };
+      return leaseDriver(database, own, `process-${nth}`);
     },
     aheadMs: (nth) => nth * APART_MS,
   };
@@ -76,8 +75,7 @@ function storeOf({ clock, random, driver, aheadMs }: Contest, nth: number, round
       return { thereMs: wayMs, backMs: wayMs };
     },
   });
-  const { keepers } = near;
-  const store = casStore(keepers === undefined ? distant : { ...distant, keepers }, {
+  const store = casStore(distant, {
     clock: own,
     random: () => random.next(),
   });

@@ -46,7 +46,7 @@ describe.skipIf(!canRunEtcd())("etcd: a cluster of three", { timeout: 180_000 },
   }
 
   test("a leader that is killed costs nobody its place for long, and comes back unnoticed", async () => {
-    // With clients as they come. Elsewhere in this file they would make up half of the time by keeping away from members.
+    // With clients as they come. Elsewhere in this file they would make up half of the time by lifetimes away from members.
     const workers = await startWorkers(connect);
     const leader = await cluster.leader();
     await leader.kill();

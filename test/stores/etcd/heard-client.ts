@@ -1,7 +1,7 @@
 /** A client whose watches can be listened in on. */
 import type { Etcd3 } from "etcd3";
 import type { EtcdClient, EtcdWatchResponse } from "../../../src/stores/etcd/client.ts";
-import type { WatchStream } from "../../../src/stores/etcd/watching.ts";
+import type { WatchStream } from "../../../src/stores/etcd/wake.ts";
 
 /** A stream of the client is more than the store asks of one. */
 export type HeardStream = WatchStream & { pause(): void; resume(): void };

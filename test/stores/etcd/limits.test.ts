@@ -6,8 +6,8 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { checkClient } from "../../../src/stores/etcd/client.ts";
 import { Connection } from "../../../src/stores/etcd/connection.ts";
 import { EtcdDriver } from "../../../src/stores/etcd/driver.ts";
+import { EtcdLease } from "../../../src/stores/etcd/etcd-lease.ts";
 import { Keys } from "../../../src/stores/etcd/keys.ts";
-import { Lease } from "../../../src/stores/etcd/lease.ts";
 import { Sweeping } from "../../../src/stores/etcd/sweeping.ts";
 import { until } from "../../engines/engine.ts";
 import { canRunEtcd, startEtcd } from "../../engines/etcd.ts";
@@ -122,7 +122,7 @@ describe.skipIf(!canRunEtcd())("etcd: limits", { timeout: 60_000 }, () => {
     await store.release(both);
     const filler = connect();
     checkClient(filler);
-    const lease = new Lease({
+    const lease = new EtcdLease({
       connection: new Connection(filler, new Keys("holdfast"), systemClock, 5_000),
       seconds: 60,
       clockDrift: 0.02,

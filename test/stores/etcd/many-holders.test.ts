@@ -159,7 +159,7 @@ test.each([1, 8, 12, 13])(
     // This process learns that the lease of the first has ended, and nothing of the key itself.
     expect(await soon(store.acquire(other("mine", 700_000)))).toMatchObject({ state: "held" });
     await pass(150_000);
-    const alive = recordOf("k")?.held.filter(({ keeper }) => leftMs(keeper) !== undefined);
+    const alive = recordOf("k")?.held.filter(({ etcdLease }) => leftMs(etcdLease) !== undefined);
     expect(alive).toHaveLength(SEATS - 2);
     const both = attempt("k", "next", { limit: SEATS, weight: 2 });
     expect(await soon(store.acquire(both))).toMatchObject({ state: "held" });

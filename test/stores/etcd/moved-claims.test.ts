@@ -25,5 +25,5 @@ test("etcd: a claim is not hung on a lease that may end before what was promised
   expect([renewed].flat()[0]).toMatchObject({ code: "STORE_UNAVAILABLE" });
   const promisedMs = askedMs + expiresInMs - nowMs();
   expect(promisedMs).toBeGreaterThan(50);
-  expect(leftMs(recordOf("k")?.held[0]?.keeper) ?? 0).toBeGreaterThanOrEqual(promisedMs);
+  expect(leftMs(recordOf("k")?.held[0]?.etcdLease) ?? 0).toBeGreaterThanOrEqual(promisedMs);
 });

@@ -2,13 +2,13 @@
 import { ManualClock } from "holdfast/testing";
 import { expect, test } from "vitest";
 import { Connection } from "../../../src/stores/etcd/connection.ts";
+import { EtcdLease } from "../../../src/stores/etcd/etcd-lease.ts";
 import { Keys } from "../../../src/stores/etcd/keys.ts";
-import { Lease } from "../../../src/stores/etcd/lease.ts";
 import { attempt } from "../cas/scene.ts";
 import { createScene } from "./scene.ts";
 
 /** A lease of a server whose next revision is told, and whose writes are counted. */
-async function leaseOf(server: { revision: number; writes: number }): Promise<Lease> {
+async function leaseOf(server: { revision: number; writes: number }): Promise<EtcdLease> {
   const client = {
     kv: {
       txn: async () => {
@@ -20,7 +20,7 @@ async function leaseOf(server: { revision: number; writes: number }): Promise<Le
     leaseClient: { leaseGrant: async () => ({ ID: "1", TTL: "10" }) },
   };
   const connection = new Connection(client as never, new Keys("holdfast"), new ManualClock(), 900);
-  const lease = new Lease({
+  const lease = new EtcdLease({
     connection,
     seconds: 10,
     clockDrift: 0,

@@ -9,7 +9,7 @@ import { EtcdCluster } from "../../simulation/etcd-cluster.ts";
 import { Random } from "../../simulation/random.ts";
 import { Machine, World } from "../../simulation/world.ts";
 
-const KEEPERS = "holdfast/a/";
+const LEASES = "holdfast/a/";
 
 export interface Scene {
   readonly store: Store;
@@ -26,8 +26,8 @@ export interface Scene {
   recordOf(key: string): LockRecord | undefined;
   /** At which revision a record was last written. */
   revisionOf(key: string): string | undefined;
-  /** For how long a keeper lives if nobody shows a sign of life any more. Default: the only one. */
-  leftMs(keeper?: string): number | undefined;
+  /** For how long a etcd lease lives if nobody shows a sign of life any more. Default: the only one. */
+  leftMs(etcdLease?: string): number | undefined;
 }
 
 /** How long a message takes, in milliseconds; Infinity: it is lost. */
@@ -37,7 +37,7 @@ export function createScene(journey: Journey, { keepIdleMs = 2_000 } = {}): Scen
   // With tracing on, messages tell what is in them.
   const world = new World(new Random(1), true);
   const [server, process] = [new Machine(world, "server", 1, 0), new Machine(world, "process", 1, 0)];
-  const cluster = new EtcdCluster(world, server, KEEPERS);
+  const cluster = new EtcdCluster(world, server, LEASES);
   const carry: Carry = (from, to, what, arrive) => {
     const tookMs = journey(what(), from === server ? "server" : "process");
     if (tookMs === Number.POSITIVE_INFINITY) return false;
@@ -92,7 +92,7 @@ export function createScene(journey: Journey, { keepIdleMs = 2_000 } = {}): Scen
       return row && decodeRecord(row.value.toString(), key);
     },
     revisionOf: (key) => cluster.rows.get(`holdfast/r/${key}`)?.mod_revision,
-    leftMs: (keeper = "") =>
-      cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(`${KEEPERS}${keeper}`)) ?? ""),
+    leftMs: (etcdLease = "") =>
+      cluster.leftMs([...cluster.rows.keys()].find((key) => key.startsWith(`${LEASES}${etcdLease}`)) ?? ""),
   };
 }

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import type { EtcdWatchRequest } from "../../../src/stores/etcd/client.ts";
 import type { Connection } from "../../../src/stores/etcd/connection.ts";
 import { Keys } from "../../../src/stores/etcd/keys.ts";
-import { Watching } from "../../../src/stores/etcd/watching.ts";
+import { Watching } from "../../../src/stores/etcd/wake.ts";
 
 /** Streams that note what they are asked for, and answer when a test says so. */
 class Stream extends EventEmitter {

@@ -30,21 +30,21 @@ const SIGNS = 6;
 /** How many wait to be proven. Where nothing else is asked of etcd, only the latest are of use. */
 const MOST_SIGNS = 8;
 
-export interface LeaseOptions {
+export interface EtcdLeaseOptions {
   readonly connection: Connection;
   readonly seconds: number;
   readonly clockDrift: number;
   /** The shortest life that the server grants is longer. */
   onTooShort(grantedSeconds: number): Error;
-  onEnd(lease: Lease): void;
+  onEnd(lease: EtcdLease): void;
 }
 
-export class Lease {
+export class EtcdLease {
   readonly name: string;
   readonly key: Buffer;
   readonly seconds: number;
   readonly #id: string;
-  readonly #options: LeaseOptions;
+  readonly #options: EtcdLeaseOptions;
   readonly #connection: Connection;
   #starting: Promise<void> | undefined;
   #isReady = false;
@@ -60,12 +60,12 @@ export class Lease {
   /** When the grant that made it was sent, at the earliest. Undefined until it was first asked for. */
   #askedMs: number | undefined;
 
-  constructor(options: LeaseOptions) {
+  constructor(options: EtcdLeaseOptions) {
     const id = randomBytes(8).readBigUInt64BE() >> 1n;
     this.#id = String(id);
     this.seconds = options.seconds;
     this.name = `${id.toString(16)}.${options.seconds}`;
-    this.key = options.connection.keys.keeper(this.name);
+    this.key = options.connection.keys.lease(this.name);
     this.#options = options;
     this.#connection = options.connection;
     this.#usedMs = options.connection.clock.monotonicMs();

@@ -2,9 +2,9 @@
 
 import type { Timer } from "../../platform/index.ts";
 import { HoldfastError } from "../../store/index.ts";
-import type { Keepers } from "../cas/index.ts";
+import type { LeaseRegistry } from "./claim-lifetimes.ts";
 import type { Connection } from "./connection.ts";
-import { Lease } from "./lease.ts";
+import { EtcdLease } from "./etcd-lease.ts";
 import { getKey } from "./requests.ts";
 
 /** A lease that nobody has used for so long, and for twice its life, is left to end. */
@@ -27,14 +27,14 @@ const UNKNOWN_LIFE_S = 86_400;
  */
 const GRANTS_BITS = 20n;
 
-export class Leases implements Keepers {
+export class EtcdLeases implements LeaseRegistry {
   readonly #connection: Connection;
   readonly #clockDrift: number;
   readonly #maxTxnOps: number;
-  readonly #byName = new Map<string, Lease>();
-  readonly #bySeconds = new Map<number, Lease>();
+  readonly #byName = new Map<string, EtcdLease>();
+  readonly #bySeconds = new Map<number, EtcdLease>();
   readonly #ended = new Set<string>();
-  readonly #listeners: ((keeper: string | undefined) => void)[] = [];
+  readonly #listeners: ((etcdLease: string | undefined) => void)[] = [];
   /** The shortest life that the servers grant, as far as is known. */
   #leastSeconds = 1;
   readonly #toCheck = new Set<string>();
@@ -62,7 +62,7 @@ export class Leases implements Keepers {
     return lease.isReady ? undefined : this.#start(lease, ttlMs);
   }
 
-  async #start(lease: Lease, ttlMs: number): Promise<void> {
+  async #start(lease: EtcdLease, ttlMs: number): Promise<void> {
     await this.#connection.greet();
     try {
       await lease.start();
@@ -73,7 +73,7 @@ export class Leases implements Keepers {
   }
 
   /** Starts what is not, and leaves alone what is. */
-  async startAll(leases: readonly Lease[]): Promise<void> {
+  async startAll(leases: readonly EtcdLease[]): Promise<void> {
     await Promise.all(
       leases.filter((lease) => !lease.isReady).map((lease) => this.#start(lease, 1_000 * lease.seconds)),
     );
@@ -92,12 +92,12 @@ export class Leases implements Keepers {
     return this.#ofClass(Math.max(classOf(lifeMs), this.#leastSeconds)).name;
   }
 
-  #ofClass(wanted: number): Lease {
+  #ofClass(wanted: number): EtcdLease {
     const isOneMore = !this.#bySeconds.has(wanted) && this.#bySeconds.size >= MOST_LIVES;
     const seconds = isOneMore ? 2 ** Math.ceil(Math.log2(wanted)) : wanted;
     let lease = this.#bySeconds.get(seconds);
     if (lease === undefined) {
-      lease = new Lease({
+      lease = new EtcdLease({
         connection: this.#connection,
         seconds,
         clockDrift: this.#clockDrift,
@@ -115,8 +115,8 @@ export class Leases implements Keepers {
   }
 
   /** Those of this process among the names. */
-  own(names: Iterable<string>): Lease[] {
-    const leases = new Set<Lease>();
+  own(names: Iterable<string>): EtcdLease[] {
+    const leases = new Set<EtcdLease>();
     for (const name of names) {
       const lease = this.#byName.get(name);
       if (lease !== undefined) leases.add(lease);
@@ -124,26 +124,26 @@ export class Leases implements Keepers {
     return [...leases];
   }
 
-  isOwn(keeper: string): boolean {
-    return this.#byName.has(keeper);
+  isOwn(etcdLease: string): boolean {
+    return this.#byName.has(etcdLease);
   }
 
-  hasEnded(keeper: string): boolean {
-    return this.#ended.has(keeper);
+  hasEnded(etcdLease: string): boolean {
+    return this.#ended.has(etcdLease);
   }
 
-  lifeMs(keeper: string): number {
-    const seconds = /^[0-9a-f]+\.(\d{1,6})$/.exec(keeper)?.[1];
+  lifeMs(etcdLease: string): number {
+    const seconds = /^[0-9a-f]+\.(\d{1,6})$/.exec(etcdLease)?.[1];
     return 1_000 * (seconds === undefined ? UNKNOWN_LIFE_S : Number(seconds));
   }
 
-  provenUntilMs(keeper: string): number {
-    return this.#byName.get(keeper)?.provenUntilMs ?? Number.NEGATIVE_INFINITY;
+  provenUntilMs(etcdLease: string): number {
+    return this.#byName.get(etcdLease)?.provenUntilMs ?? Number.NEGATIVE_INFINITY;
   }
 
   /** The same for those whose answer nobody waits for. Where nothing can be learnt, the next heartbeat asks again. */
-  checkAside(keepers: readonly string[]): void {
-    for (const keeper of keepers) this.#toCheck.add(keeper);
+  checkAside(etcdLeases: readonly string[]): void {
+    for (const etcdLease of etcdLeases) this.#toCheck.add(etcdLease);
     if (this.#isChecking || this.#toCheck.size === 0) return;
     this.#isChecking = true;
     void this.#checkAll()
@@ -155,19 +155,21 @@ export class Leases implements Keepers {
 
   async #checkAll(): Promise<void> {
     while (this.#toCheck.size > 0 && !this.#closed) {
-      const keepers = [...this.#toCheck];
+      const etcdLeases = [...this.#toCheck];
       this.#toCheck.clear();
-      await this.check(keepers);
+      await this.check(etcdLeases);
     }
   }
 
   /** Finds out which of these have ended. Each request has so much time, or that of any. */
-  async check(keepers: readonly string[], withinMs?: number): Promise<void> {
-    const unknown = keepers.filter((keeper) => !this.#ended.has(keeper) && !this.#byName.has(keeper));
+  async check(etcdLeases: readonly string[], withinMs?: number): Promise<void> {
+    const unknown = etcdLeases.filter(
+      (etcdLease) => !this.#ended.has(etcdLease) && !this.#byName.has(etcdLease),
+    );
     for (let at = 0; at < unknown.length; at += this.#maxTxnOps) {
       const names = unknown.slice(at, at + this.#maxTxnOps);
       const { keys } = this.#connection;
-      const looks = names.map((name) => getKey(keys.keeper(name)));
+      const looks = names.map((name) => getKey(keys.lease(name)));
       const { responses } = await this.#connection.txn({ success: looks }, withinMs);
       for (const [index, name] of names.entries()) {
         if (responses[index]?.response_range.kvs.length === 0) this.end(name);
@@ -184,7 +186,7 @@ export class Leases implements Keepers {
     return stamp >> GRANTS_BITS;
   }
 
-  onEnd(listener: (keeper: string | undefined) => void): void {
+  onEnd(listener: (etcdLease: string | undefined) => void): void {
     this.#listeners.push(listener);
   }
 
@@ -254,7 +256,7 @@ export class Leases implements Keepers {
     this.#schedule();
   }
 
-  #forget(lease: Lease): void {
+  #forget(lease: EtcdLease): void {
     this.#byName.delete(lease.name);
     if (this.#bySeconds.get(lease.seconds) === lease) this.#bySeconds.delete(lease.seconds);
   }

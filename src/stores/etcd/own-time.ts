@@ -3,7 +3,7 @@
  * record is compared with it but what this process has put there itself.
  */
 import type { Clock } from "../../platform/index.ts";
-import type { TimeBounds, TimeSource } from "./server-time.ts";
+import type { TimeBounds, TimeSource } from "../cas/index.ts";
 
 export class OwnTime implements TimeSource {
   readonly #stamp: () => bigint;

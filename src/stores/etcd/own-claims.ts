@@ -1,6 +1,6 @@
 /**
- * The claims that hang on keepers of this process, and when each of them ends by its own clock. Nobody else ends them while
- * the keepers live, so this process must: also those of clients that have crashed within it, and those of a swap whose
+ * The claims that hang on etcd leases of this process, and when each of them ends by its own clock. Nobody else ends them while
+ * the etcd leases live, so this process must: also those of clients that have crashed within it, and those of a swap whose
  * reply was lost.
  */
 import type { Clock, Timer } from "../../platform/index.ts";
@@ -78,14 +78,14 @@ export class OwnClaims {
     this.#schedule();
   }
 
-  /** The server certainly has this record, with these ends. What is not in it, or hangs on somebody else's keeper, is not ours. */
-  reconcile(key: string, record: LockRecord, isOwn: (keeper: string) => boolean): void {
+  /** The server certainly has this record, with these ends. What is not in it, or hangs on somebody else's etcd lease, is not ours. */
+  reconcile(key: string, record: LockRecord, isOwn: (etcdLease: string) => boolean): void {
     const entry = this.#entries.get(key);
     if (entry === undefined) return;
     let firstMs = entry.dueMs;
     for (const [id, own] of entry.claims) {
       const claim = findClaim(record, id);
-      if (claim === undefined || !isOwn(claim.keeper)) {
+      if (claim === undefined || !isOwn(claim.etcdLease)) {
         entry.claims.delete(id);
         continue;
       }

@@ -1,21 +1,21 @@
-/** Lives that hang on keepers, on a clock that the test owns, between processes whose own clocks are hours apart. */
+/** Lives that hang on etcd leases, on a clock that the test owns, between processes whose own clocks are hours apart. */
 import { type Clock, HoldfastError, type Store } from "holdfast";
 import { type CasDriver, type CasStoreOptions, casStore } from "holdfast/cas";
 import { ManualClock } from "holdfast/testing";
 import { expect, onTestFinished, test } from "vitest";
-import { KeptDatabase, type KeptDriver, keptDriver } from "./kept-driver.ts";
-import { attempt, wait } from "./scene.ts";
+import { attempt, wait } from "../cas/scene.ts";
+import { LeaseDatabase, type LeaseDriver, leaseDriver } from "./lease-driver.ts";
 
 const HOUR_MS = 3_600_000;
 
 function createScene() {
   const clock = new ManualClock();
-  const database = new KeptDatabase(() => clock.wallMs());
+  const database = new LeaseDatabase(() => clock.wallMs());
   let processes = 0;
   const process = (
-    wrap = (driver: KeptDriver): CasDriver => driver,
+    wrap = (driver: LeaseDriver): CasDriver => driver,
     options: CasStoreOptions = {},
-  ): { store: Store; driver: KeptDriver } => {
+  ): { store: Store; driver: LeaseDriver } => {
     // No two agree on the time of day.
     const offMs = HOUR_MS * processes++;
     const own: Clock = {
@@ -23,7 +23,7 @@ function createScene() {
       monotonicMs: () => clock.monotonicMs(),
       setTimer: (delayMs, callback) => clock.setTimer(delayMs, callback),
     };
-    const driver = keptDriver(database, own, `process-${processes}`);
+    const driver = leaseDriver(database, own, `process-${processes}`);
     const store = casStore(wrap(driver), { ...options, clock: own });
     onTestFinished(() => store.close());
     return { store, driver };
@@ -45,7 +45,7 @@ test("cas: a claim that nobody renews is ended by the process that keeps it, to 
   expect(database.alive.size).toBe(2);
 });
 
-test("cas: a claim of another process lives as long as its keeper, whatever the time is", async () => {
+test("cas: a claim of another process lives as long as its etcd lease, whatever the time is", async () => {
   const { clock, database, process } = createScene();
   const dead = process();
   const { store: b } = process();
@@ -56,23 +56,23 @@ test("cas: a claim of another process lives as long as its keeper, whatever the 
     await clock.advance(waitedMs);
     expect(await b.acquire(attempt("k", "b"))).toMatchObject({ state: "refused" });
   }
-  database.end(dead.driver.keepers.forLife(5_000));
+  database.end(dead.driver.registry.forLife(5_000));
   expect(await b.acquire(attempt("k", "b"))).toMatchObject({ state: "held" });
 });
 
-test("cas: the end of a keeper that nobody told of is found by the swap that relies on it", async () => {
+test("cas: the end of a etcd lease that nobody told of is found by the swap that relies on it", async () => {
   const { database, process } = createScene();
   const dead = process();
   const { store: b } = process();
   await dead.store.acquire(attempt("k", "a"));
   await dead.store.close();
   expect(await b.acquire(attempt("k", "b"))).toMatchObject({ state: "refused" });
-  database.alive.delete(dead.driver.keepers.forLife(10_000));
+  database.alive.delete(dead.driver.registry.forLife(10_000));
   database.alive.delete("process-1/10000");
   expect(await b.acquire(attempt("k", "b"))).toMatchObject({ state: "held" });
 });
 
-test("cas: whoever waits is served when a keeper ends, without asking", async () => {
+test("cas: whoever waits is served when a etcd lease ends, without asking", async () => {
   const { clock, database, process } = createScene();
   const dead = process();
   const { store: b } = process();
@@ -102,13 +102,15 @@ test("cas: a heartbeat asks for a sign of life, and writes nothing", async () =>
 });
 
 /** A database that keeps no promise of less than 1,001 ms. */
-function withoutShort(driver: KeptDriver): CasDriver {
+function withoutShort(driver: LeaseDriver): CasDriver {
   const refusal = new HoldfastError("INVALID_ARGUMENT", "ttlMs must be at least 1001 here.");
   const ready = (ttlMs: number) => (ttlMs <= 1_000 ? Promise.reject(refusal) : undefined);
-  return { ...driver, keepers: { ...driver.keepers, ready } };
+  const { lifetimes } = driver;
+  lifetimes.ready = ready;
+  return driver;
 }
 
-test("cas: a ttl that no keeper will do for is refused, and the others of the call are renewed", async () => {
+test("cas: a ttl that no etcd lease will do for is refused, and the others of the call are renewed", async () => {
   const { clock, process } = createScene();
   const { store } = process(withoutShort);
   const [short, other] = [attempt("a", "a", { ttlMs: 2_000 }), attempt("b", "b", { ttlMs: 2_000 })];
@@ -121,7 +123,7 @@ test("cas: a ttl that no keeper will do for is refused, and the others of the ca
   await expect(store.renew([{ ...short, ttlMs: 500 }])).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
 });
 
-test("cas: no more is promised than is proven of the keeper", async () => {
+test("cas: no more is promised than is proven of the etcd lease", async () => {
   const { process } = createScene();
   const { store, driver } = process();
   driver.provenForMs = 1_200;
@@ -132,7 +134,7 @@ test("cas: no more is promised than is proven of the keeper", async () => {
   expect(await store.renew([request])).toMatchObject([{ state: "held", expiresInMs: 0 }]);
 });
 
-test("cas: a claim whose own keeper has ended is gone", async () => {
+test("cas: a claim whose own etcd lease has ended is gone", async () => {
   const { database, process } = createScene();
   const { store } = process();
   const request = attempt("k", "a", { ttlMs: 5_000 });
@@ -150,7 +152,6 @@ test("cas: a claim of which the reply was lost is ended by the process that aske
   let lose = false;
   const { store: a } = process((driver) => ({
     ...driver,
-    keepers: driver.keepers,
     async swap(batch) {
       const reply = await driver.swap(batch);
       if (lose) throw new Error("lost");
@@ -184,13 +185,13 @@ test("cas: a lease that another process took over and released is not free while
   expect(await b.acquire(attempt("k", "b"))).toMatchObject({ state: "held" });
 });
 
-test("cas: extending hangs a claim on a keeper that lives for longer", async () => {
+test("cas: extending hangs a claim on a etcd lease that lives for longer", async () => {
   const { database, process } = createScene();
   const { store } = process();
   const request = attempt("k", "a", { ttlMs: 5_000 });
   await store.acquire(request);
   await store.renew([{ ...request, ttlMs: 60_000 }]);
-  expect(database.rows.get("k")?.text).toContain('"keeper":"process-1/60000"');
+  expect(database.rows.get("k")?.text).toContain('"etcdLease":"process-1/60000"');
 });
 
 test("cas: whoever takes a claim over without knowing of it does not shorten what its former caller was promised", async () => {

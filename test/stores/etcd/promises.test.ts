@@ -1,7 +1,7 @@
 /**
- * Several processes whose claims hang on keepers, with requests that take any time, or are lost, as their replies are, and keepers that
+ * Several processes whose claims hang on etcd leases, with requests that take any time, or are lost, as their replies are, and etcd leases that
  * end at any moment. They share ids, so they take claims over from each other. Whoever was promised a lease has it until then, unless
- * it was given back or its keeper has ended; limits are kept, fences never go back, and in the end nothing is left.
+ * it was given back or its etcd lease has ended; limits are kept, fences never go back, and in the end nothing is left.
  */
 import { strict as assert } from "node:assert";
 import fc from "fast-check";
@@ -18,9 +18,9 @@ import {
   type Scene,
   sceneArbitrary,
 } from "../../record/histories.ts";
-import { distantDriver, type Journey, type Request } from "./distant-driver.ts";
-import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary, searchFor } from "./journeys.ts";
-import { KeptDatabase, keptDriver } from "./kept-driver.ts";
+import { distantDriver, type Journey, type Request } from "../cas/distant-driver.ts";
+import { afterMsArbitrary, delaysArbitrary, type Fate, fatesArbitrary, searchFor } from "../cas/journeys.ts";
+import { LeaseDatabase, leaseDriver } from "./lease-driver.ts";
 
 /** For a longer search, say how many with `KEPT_HISTORIES`: 60,000 take three minutes. */
 const HISTORIES = Number(process.env["KEPT_HISTORIES"] ?? 300);
@@ -39,7 +39,7 @@ const stepArbitrary = fc.record({
   process: fc.nat(PROCESSES - 1),
   key: fc.nat(KEYS.length - 1),
   afterMs: afterMsArbitrary,
-  /** Whether the keepers of the process end instead, and whether anybody is told. */
+  /** Whether the etcd leases of the process end instead, and whether anybody is told. */
   ending: fc.nat(19).map((roll) => (roll === 0 ? "told" : roll === 1 ? "unnoticed" : undefined)),
 });
 
@@ -60,11 +60,11 @@ interface Promised {
   readonly untilMs: number;
 }
 
-/** A claim is given back, or its keeper ends. */
+/** A claim is given back, or its etcd lease ends. */
 interface Ending {
   readonly key: string;
   readonly id: string;
-  /** Absent where nobody has the claim any more: an administrator took it away, or its keeper has ended. */
+  /** Absent where nobody has the claim any more: an administrator took it away, or its etcd lease has ended. */
   readonly token?: string | undefined;
   /** What was asked for before this turn may have been answered from before. */
   doneTurn: number;
@@ -78,7 +78,7 @@ function count(what: string): void {
 
 class World {
   readonly clock = new ManualClock();
-  readonly database = new KeptDatabase(() => this.clock.wallMs());
+  readonly database = new LeaseDatabase(() => this.clock.wallMs());
   readonly stores: Store[];
   /** The first thing that went wrong. */
   wrong: string | undefined;
@@ -119,7 +119,7 @@ class World {
   }
 
   #driver(clock: Clock, process: number): CasDriver {
-    const near = keptDriver(this.database, clock, `${process}`);
+    const near = leaseDriver(this.database, clock, `${process}`);
     const looked: CasDriver = {
       ...near,
       swap: async (batch) => {
@@ -164,16 +164,16 @@ class World {
   /** The process has shown no sign of life for so long that nobody there counts on anything any more. */
   end(process: number, isTold: boolean): void {
     const { database } = this;
-    const ended = [...database.alive].filter((keeper) => /^\d+/.exec(keeper)?.[0] === `${process}`);
+    const ended = [...database.alive].filter((etcdLease) => /^\d+/.exec(etcdLease)?.[0] === `${process}`);
     for (const key of KEYS) {
-      for (const { id, keeper } of this.recordOf(key)?.held ?? []) {
-        if (ended.includes(keeper)) this.#beginEnding({ key, id }).doneTurn = ++this.#turn;
+      for (const { id, etcdLease } of this.recordOf(key)?.held ?? []) {
+        if (ended.includes(etcdLease)) this.#beginEnding({ key, id }).doneTurn = ++this.#turn;
       }
     }
-    for (const keeper of ended) {
+    for (const etcdLease of ended) {
       count("ended");
-      if (isTold) database.end(keeper);
-      else database.endUnnoticed(keeper);
+      if (isTold) database.end(etcdLease);
+      else database.endUnnoticed(etcdLease);
     }
   }
 
@@ -249,18 +249,18 @@ async function play(
   assert.equal(world.wrong, undefined);
   for (const key of KEYS) {
     const { held = [], queue = [] } = world.recordOf(key) ?? {};
-    const left = [...held, ...queue].filter(({ keeper }) => world.database.alive.has(keeper));
+    const left = [...held, ...queue].filter(({ etcdLease }) => world.database.alive.has(etcdLease));
     assert.deepEqual(
       left.map(({ id }) => id),
       [],
       `claims are left on ${key}`,
     );
   }
-  for (let refused = 0; refused < world.database.refusals; refused++) count("refused for its keepers");
+  for (let refused = 0; refused < world.database.refusals; refused++) count("refused for its etcd leases");
   await world.close();
 }
 
-test("cas: where claims hang on keepers, nobody loses what was promised, and nothing is left", {
+test("cas: where claims hang on etcd leases, nobody loses what was promised, and nothing is left", {
   timeout: PATIENCE_MS,
 }, async () => {
   await fc.assert(fc.asyncProperty(historyArbitrary, play), searchFor(HISTORIES, PATIENCE_MS));
@@ -273,7 +273,7 @@ test("cas: where claims hang on keepers, nobody loses what was promised, and not
       "renew held": 38,
       "renew gone": 500,
     },
-    ...{ "request lost": 200, "reply lost": 200, ended: 300, "refused for its keepers": 300 },
+    ...{ "request lost": 200, "reply lost": 200, ended: 300, "refused for its etcd leases": 300 },
     ...{ "renew waiting": 10, "kept for a former caller": 1 },
   };
   for (const [what, times] of Object.entries(least)) {
