@@ -1,9 +1,9 @@
-/** The connection events of a client. All stores over a client share its history. */
+/** What a client has gone through, by its events. One history for each client, however many stores there are over it. */
 import { subscribe } from "node:diagnostics_channel";
 import type { IoRedisClient, NodeRedisClient } from "./client.ts";
 import { refusedAsCluster, replyCode } from "./errors.ts";
 
-/** Counts lost connections. */
+/** Counts the connections that were lost. */
 export interface Losses {
   readonly losses: number;
 }
@@ -16,13 +16,16 @@ export class IoRedisHistory implements Losses {
   }
 }
 
-/** A cluster client of ioredis queues commands until it is connected, also if all servers refuse it. Only its events show the reason. */
+/**
+ * A cluster client of ioredis keeps what it is asked until it is connected, and goes on trying when all of its servers refuse it. Only the
+ * events tell why.
+ */
 export class IoClusterHistory implements Losses {
   losses = 0;
   readonly #client: IoRedisClient;
   readonly #waiting = new Set<(error: unknown) => void>();
   #lastError: unknown;
-  /** The answer of the last server that refused the client. */
+  /** Why it has no server, where that is what the last of them answered. */
   #refusal: unknown;
 
   constructor(client: IoRedisClient) {
@@ -43,7 +46,7 @@ export class IoClusterHistory implements Losses {
     });
   }
 
-  /** Sends a command, and rejects when all servers have refused the client. */
+  /** Sends, and fails when it turns out that no server takes the client for one of a cluster. */
   send(command: string, args: readonly string[]): Promise<unknown> {
     if (this.#client.status === "ready") return this.#client.call(command, ...args);
     if (this.#refusal !== undefined) return Promise.reject(this.#refusal);
@@ -59,11 +62,11 @@ export class IoClusterHistory implements Losses {
 
 export class NodeRedisHistory implements Losses {
   losses = 0;
-  /** Whether the server has not yet answered the first commands of a new connection. */
+  /** Whether it is connected, and the server has not yet answered what the client says at the beginning of a connection. */
   isGreeting = false;
-  /** Whether the store is ending an attempt to connect, and the client is closed until the next one. */
+  /** Whether it is closed for no longer than it takes to end an attempt to connect. */
   isReplacing = false;
-  /** Whether the client was ever open. */
+  /** Whether it was connected, or about to be, and is no longer. */
   #wasOpen: boolean;
 
   constructor(client: Pick<NodeRedisClient, "isOpen" | "on">) {
@@ -88,7 +91,7 @@ export class NodeRedisHistory implements Losses {
 
 const histories = new WeakMap<object, Losses>();
 
-/** The history of a client since the first call. */
+/** The history of a client, from the first time that it was asked for. */
 export function historyOf<C extends object, H extends Losses>(client: C, History: new (client: C) => H): H {
   const known = histories.get(client) ?? new History(client);
   histories.set(client, known);
@@ -98,8 +101,9 @@ export function historyOf<C extends object, H extends Losses>(client: C, History
 let nodeRedisLosses: { losses: number } | undefined;
 
 /**
- * The connections that node-redis lost in this process. A sentinel emits no event for its own, but from version 5.12 on a diagnostics channel
- * reports all. A lost connection of another client only repeats a release.
+ * How many connections node-redis has lost in this process. A sentinel tells of none of its own by an event; a channel of
+ * diagnostics tells of all, from version 5.12 on. One of another client that is lost during a release does no harm: the release
+ * is asked for again.
  */
 export function lossesOfNodeRedis(): Losses {
   if (nodeRedisLosses !== undefined) return nodeRedisLosses;

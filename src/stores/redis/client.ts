@@ -1,6 +1,6 @@
 /**
- * The methods that the store calls on an ioredis or node-redis client, and one interface over both. Neither package is imported: the
- * application passes its own client.
+ * What the store needs of a Redis client, and how ioredis and node-redis offer it. Neither is imported: the application
+ * brings its own, and these types name the few methods that are called.
  */
 import { HoldfastError, invalid } from "../../store/index.ts";
 import {
@@ -30,7 +30,7 @@ export interface IoRedisClient {
   off(event: string, listener: (...args: unknown[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
-  /** "subscriber" if the connection takes no other commands. A cluster has no mode. */
+  /** "subscriber" where it takes no other commands. A cluster has none, and needs none. */
   readonly mode?: string;
   readonly isCluster?: boolean;
   readonly options?: object;
@@ -38,9 +38,9 @@ export interface IoRedisClient {
 
 /** A node-redis client, cluster or sentinel of version 5 or 6, as `createClient`, `createCluster` and `createSentinel` make them. */
 export interface NodeRedisClient {
-  // The three differ in the parameters before the arguments.
+  // The three differ in what stands before the arguments.
   sendCommand(...args: never[]): Promise<unknown>;
-  // A sentinel of version 5 has none.
+  // A sentinel of version 5 has none, and needs none.
   duplicate?(): NodeRedisClient;
   connect(): Promise<unknown>;
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
@@ -55,28 +55,34 @@ export interface NodeRedisClient {
 
 export type RedisClient = IoRedisClient | NodeRedisClient;
 
-/** A client of either package. */
+/** One way to send commands, whatever the client. */
 export interface Connection {
   readonly cluster: boolean;
-  /** Whether the client finds its master through sentinels. */
+  /** Whether sentinels tell the client which server is the master. */
   readonly sentinel: boolean;
-  /** The number of connections that the client lost. Always 0 in a cluster of node-redis. */
+  /** Grows when the client loses a connection. Not in a cluster of node-redis. */
   readonly losses: number;
-  /** Whether the client repeats unanswered commands after a lost connection, so that an answer may be that to a second copy. */
+  /**
+   * Whether the client by itself sends again what was not answered when a connection is lost. The answer to what was under way then
+   * may be that to a second copy.
+   */
   readonly resends: boolean;
-  /** The database of the client's options. Undefined in a cluster, and if the client does not show it. */
+  /** The database that the client was made for. Undefined in a cluster, which has one, and where the client does not tell. */
   readonly database: number | undefined;
-  /** Whether scripts select that database. The readiness check sets this if the user has the right to. */
+  /** Whether scripts select that database. Set once the server has shown that its user may. */
   selects: boolean;
-  /** Sends a command to the server of `key`. `releases`: whether it releases a claim. */
+  /**
+   * Sends a command. `key` says where, in a cluster: the client takes it from the arguments, or is told. `releases`: whether it gives
+   * back a claim.
+   */
   send(key: string, command: string, args: readonly string[], releases?: boolean): Promise<unknown>;
-  /** Ends the connection to the server of `key`, whose replies no longer belong to their commands. The client makes another. */
+  /** Gives up the connection to where the key is, on which replies no longer belong to their commands. The client makes another. */
   startOver(key: string): void;
-  /** Listens to a channel, on a separate connection if the client needs one for that. */
+  /** Listens to a channel, on a connection of its own where the client needs one for that. */
   listen(channel: string, events: SubscriptionEvents): Subscription;
 }
 
-/** `remedy` completes the error about a key prefix of the client; `name` is the client's name in errors. */
+/** `remedy` says what to do about a prefix that the client itself puts before keys, and `name` what messages call the client. */
 export function connectionOver(
   client: RedisClient,
   remedy = "Pass keyPrefix to the store instead.",
@@ -93,7 +99,7 @@ export function connectionOver(
   return kind === "ioredis" ? overIoRedis(client as IoRedisClient) : overNodeRedis(client as NodeRedisClient);
 }
 
-/** Pipelines, transactions and pools also send commands, but have no connection events and no subscriptions. */
+/** Pipelines, transactions and pools can send commands as well, but neither hear of a connection nor subscribe. */
 function kindOf(client: unknown): "ioredis" | "node-redis" | undefined {
   if (typeof client !== "object" || client === null) return undefined;
   const has = (...names: readonly string[]) =>
@@ -128,11 +134,11 @@ function overIoRedis(client: IoRedisClient): Connection {
         cluster === undefined ? client.call(command, ...args) : cluster.send(command, args),
       );
     },
-    // ioredis keeps count of its replies.
+    // It has not been seen to lose count, and offers no way to drop one connection of a cluster.
     startOver() {},
     listen(channel, events) {
       if (cluster !== undefined) return sharedIoRedis(client, channel, events, watch);
-      // The application's options suit its commands, not a connection that waits for years.
+      // What the application chose for its commands may be wrong for a connection that waits for years.
       const subscriber = client.duplicate({
         autoResubscribe: false,
         enableOfflineQueue: true,
@@ -155,7 +161,7 @@ function overIoRedis(client: IoRedisClient): Connection {
   };
 }
 
-/** A cluster client keeps a connection for subscriptions, and moves it to another node when one is lost. */
+/** A cluster keeps a connection for subscriptions by itself, and moves them to another node when one is lost. */
 function sharedIoRedis(
   client: IoRedisClient,
   channel: string,
@@ -190,19 +196,19 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   return {
     cluster,
     sentinel,
-    // A sentinel does not show its options.
+    // A sentinel does not tell its options.
     database: cluster || sentinel ? undefined : database,
     selects: false,
     get losses() {
       return lost?.losses ?? 0;
     },
-    // The others reject unanswered commands.
+    // All others reject what was not answered.
     resends: sentinel,
     send: (key, command, args, releases = false) =>
       watch.send(key, releases, () => send(key, [command, ...args])),
     startOver(key) {
       if (!mayStartOver(client)) return;
-      // The server ends the connection. The client rejects unanswered commands and connects again.
+      // The server ends the connection, which the client takes for an outage: it fails what is unanswered and connects again.
       send(key, ["QUIT"]).catch(() => {});
     },
     listen(channel, events) {
@@ -234,10 +240,10 @@ function overNodeRedis(client: NodeRedisClient): Connection {
   };
 }
 
-/** The time of the latest end of a connection by client. */
+/** When a connection of a client was given up last. */
 const startedOverMs = new WeakMap<NodeRedisClient, number>();
 
-/** Replies that are still under way are wrong as well, and must not end the next connection. */
+/** Replies to what is still on its way are wrong as well: they must not end the connection that comes next. */
 const START_OVER_EVERY_MS = 1_000;
 
 function mayStartOver(client: NodeRedisClient): boolean {
@@ -260,20 +266,26 @@ function wrongClient(name: string, client: unknown): HoldfastError {
   );
 }
 
-/** Names the type of a value without its content: an address may contain a password. */
+/** What something is, without what it holds: an address may have a password in it. */
 function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return "a list";
   if (typeof value === "function") return `the function or class ${value.name || "without a name"}`;
   if (typeof value !== "object") return `a ${typeof value}`;
-  // node-redis makes some classes that are named "Class".
-  let at = Object.getPrototypeOf(value);
-  while (at?.constructor.name === "Class" || at?.constructor.name === "") at = Object.getPrototypeOf(at);
-  const name = at?.constructor.name ?? "Object";
-  return name === "Object" ? "an object with other methods" : `an object of class ${name}`;
+  const name = classNameOf(value);
+  return name === undefined ? "an object with other methods" : `an object of class ${name}`;
 }
 
-/** Waiting does not help, so this is no outage. */
+/** The nearest class that has a name of its own: node-redis makes some that are just called "Class". */
+function classNameOf(value: object): string | undefined {
+  for (let at = Object.getPrototypeOf(value); at !== null; at = Object.getPrototypeOf(at)) {
+    const name: unknown = at.constructor?.name;
+    if (name !== "Class" && name !== "") return name === "Object" ? undefined : String(name);
+  }
+  return undefined;
+}
+
+/** Nothing was sent, and waiting does not help: so it is not an outage. */
 function closedClient(what: string): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",
@@ -286,7 +298,7 @@ function notOpen(wasOpen: boolean): string {
   return "is not connected and does not try to connect. Call its connect() before you use the store, also after it was closed.";
 }
 
-/** Waiting does not help here either. */
+/** The same goes for a connection that takes nothing but subscriptions until the last of them is ended. */
 function subscribedClient(): HoldfastError {
   return new HoldfastError(
     "STORE_FAILURE",

@@ -1,6 +1,6 @@
 /**
- * The messages of a cluster client of ioredis by channel. One event listener serves all owners: Node warns of a leak from eleven on, and
- * each message would call all of them.
+ * What a cluster client of ioredis hears, by channel. One listener of its serves all who listen, as a lock server has many: Node takes
+ * more than ten for a leak and warns of them, and each message would go past all of them. It is gone with the last of them.
  */
 import type { IoRedisClient } from "./client.ts";
 
@@ -17,7 +17,7 @@ class ClusterMessages {
     this.#client = client;
   }
 
-  /** Returns a function that stops listening. */
+  /** Returns what ends it. */
   listen(channel: string, onMessage: OnMessage): () => void {
     if (this.#listeners.size === 0) this.#client.on("message", this.#hear);
     const listeners = this.#listeners.get(channel) ?? new Set();
@@ -32,7 +32,7 @@ class ClusterMessages {
 
 const messages = new WeakMap<IoRedisClient, ClusterMessages>();
 
-/** All stores over a client share its messages. */
+/** Of a client, for all stores over it. */
 export function messagesOf(client: IoRedisClient): ClusterMessages {
   const known = messages.get(client) ?? new ClusterMessages(client);
   messages.set(client, known);

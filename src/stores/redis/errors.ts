@@ -1,7 +1,7 @@
-/** Maps the errors of Redis and of its clients by code and class; by other text only if there is no code. */
+/** What the errors of Redis and of its clients mean. Told apart by code and class, and by the rest of the text only where there is no code. */
 import { classesOf, HoldfastError, isMistake, StoreUnavailableError } from "../../store/index.ts";
 
-/** Answers of a server that cannot serve now, but may later or elsewhere. */
+/** Answers of a server that cannot serve now, but may in a moment or elsewhere. */
 const unavailable: Readonly<Record<string, string>> = {
   READONLY: "This server is a replica, as after a failover. Point the client at the master.",
   MOVED: "The cluster is moving keys between servers.",
@@ -29,7 +29,7 @@ const failures: Readonly<Record<string, string>> = {
   CROSSSLOT: "The keys of a call are on several servers of a cluster. Pass a cluster client.",
 };
 
-/** The error of one operation of a batch. `text` is the answer to a command of the script. */
+/** What is told of an operation that failed, where others of its batch did not: `text` is what a command of the script answered. */
 export function failedAlone(partition: string, key: string, text: string): HoldfastError {
   const cause = new Error(text);
   const code = codeIn(text);
@@ -41,7 +41,10 @@ export function failedAlone(partition: string, key: string, text: string): Holdf
   );
 }
 
-/** The client may have sent a release twice, and the first copy may have released the claim. */
+/**
+ * A release of which the client sent two copies found nothing: the first may have released the claim. Whoever asks again knows
+ * that it does, and what to make of the answer.
+ */
 export function unsureOfRelease(key: string): HoldfastError {
   return new StoreUnavailableError(
     "The connection was lost during a release, and the client sent the command again. Whether the claim existed is unknown.",
@@ -55,7 +58,7 @@ export function mapError(error: unknown): HoldfastError {
   return code === undefined ? clientError(error) : meaningOf(code, error);
 }
 
-/** The error for an answer with this code, about a whole call or about one key. */
+/** What an answer with this code means, to all that was asked for or to one key alone. */
 function meaningOf(code: string, cause: unknown, key?: string): HoldfastError {
   const details = { cause, ...(key !== undefined && { key }) };
   const outage = unavailable[code];
@@ -69,7 +72,7 @@ function meaningOf(code: string, cause: unknown, key?: string): HoldfastError {
   return new HoldfastError("STORE_FAILURE", `Redis answered ${code}. ${what}`, details);
 }
 
-/** The servers refused a cluster client. `error` is the answer of the last one. */
+/** What the servers told a cluster client that asked them for the others. `error` is the answer of the last one. */
 export function refusedAsCluster(error: unknown): HoldfastError {
   if (replyCode(error) !== "ERR") return mapError(error);
   return new HoldfastError(
@@ -80,7 +83,7 @@ export function refusedAsCluster(error: unknown): HoldfastError {
 }
 
 function clientError(error: unknown): HoldfastError {
-  // A cluster client that can use no server has the error of the last one.
+  // Where no server of a cluster could be used, the client tells what the last one said.
   const { lastNodeError } = Object(error) as { lastNodeError?: unknown };
   if (replyCode(lastNodeError) !== undefined) return mapError(lastNodeError);
   if (isMistake(error)) {
@@ -96,18 +99,21 @@ function clientError(error: unknown): HoldfastError {
   );
 }
 
-/** The classes of ioredis and node-redis for errors that the server answered. */
+/** What ioredis and node-redis call an error that came as an answer. */
 const replyErrors = new Set(["ReplyError", "ErrorReply", "SimpleError", "BlobError"]);
 
 /** The code of an error that the server answered, or undefined for one of the client's own. */
 export function replyCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !classesOf(error).some((name) => replyErrors.has(name))) return undefined;
-  // Before Redis 7, the place of the call precedes the answer to a command in a script.
+  // Before version 7, what a command in a script answers stands behind the place where it was called.
   const text = error.message.replace(/^ERR Error running script .*@user_script: ?\d+: -?/s, "");
   return codeIn(text) ?? "ERR";
 }
 
-/** A script found a key on another server than its first key: the cluster is moving the partition. This answer has no code. */
+/**
+ * A script that comes upon a key which is at another server. Its first key was not, so the cluster is moving the partition: what a
+ * command outside of a script is told to try again then has no code in one.
+ */
 const MOVING = /^(ERR )?Script attempted to access a non local key/;
 
 function codeIn(text: string): string | undefined {

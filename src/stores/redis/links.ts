@@ -1,4 +1,4 @@
-/** The connections of a client for the silence watch. Other versions of a client may lack what its types do not show. */
+/** The connections of a client, for the silence watch. What the types of a client do not show may be missing in another version of it. */
 
 import type { IoRedisClient, NodeRedisClient } from "./client.ts";
 import { historyOf, IoRedisHistory, NodeRedisHistory } from "./client-history.ts";
@@ -32,7 +32,7 @@ interface NodeRedisNode {
 interface NodeRedisGroup {
   readonly masters?: readonly { readonly client?: NodeRedisNode }[];
   readonly pubSubNode?: { readonly client?: NodeRedisNode };
-  /** The only access to the master connection of a sentinel. */
+  /** A sentinel shows its connection to the master in no other way. */
   _execute?(isReadonly: false, use: (master: NodeRedisNode) => Promise<Link[]>): Promise<Link[]>;
 }
 
@@ -50,7 +50,7 @@ export function linksOfIoRedis(client: IoRedisClient): Links {
   };
 }
 
-/** Empty if there is no connection and no attempt to connect. */
+/** None where there is no connection, nor an attempt at one. */
 function ioRedisLink(client: IoRedisNode): Link[] {
   const { stream } = client;
   if (stream === undefined || stream === null || stream.destroyed) return [];
@@ -66,7 +66,7 @@ function ioRedisLink(client: IoRedisNode): Link[] {
         return isToldTo || ALWAYS_BLOCK.test(name) ? name.toUpperCase() : undefined;
       },
       ask: () => client.call("PING"),
-      async askElsewhere(timeoutMs) {
+      async askAnew(timeoutMs) {
         const other = client.duplicate({
           ...{ lazyConnect: true, enableOfflineQueue: true, enableReadyCheck: false, autoResubscribe: false },
           ...{ retryStrategy: null, sentinelRetryStrategy: null, commandTimeout: undefined },
@@ -82,7 +82,7 @@ function ioRedisLink(client: IoRedisNode): Link[] {
           end();
         });
       },
-      // disconnect() would first wait for an answer.
+      // A disconnect() would first wait for an answer.
       replace: () => client.stream?.destroy(),
     },
   ];
@@ -91,7 +91,7 @@ function ioRedisLink(client: IoRedisNode): Link[] {
 export function linksOfNodeRedis(client: NodeRedisClient, watch: SilenceWatch): Links {
   const { _execute: execute } = client as unknown as NodeRedisGroup;
   const isGroup = client.nodeClient !== undefined || client.getSentinelNode !== undefined;
-  // The nodes change with the servers of a cluster.
+  // They change with the servers of a cluster.
   const group = client as unknown as NodeRedisGroup;
   const clientsOf = (nodes: readonly ({ readonly client?: NodeRedisNode } | undefined)[]) =>
     nodes.flatMap((node) => (node?.client === undefined ? [] : nodeRedisLink(node.client, () => 0)));
@@ -115,7 +115,7 @@ function nodeRedisLink(client: NodeRedisNode, answers: () => number): Link[] {
       mark: () => `${history.losses}:${answers()}`,
       blockedBy: () => undefined,
       ask: () => client.sendCommand(["PING"]),
-      async askElsewhere(timeoutMs) {
+      async askAnew(timeoutMs) {
         const socket = { ...client.options?.socket, reconnectStrategy: false, connectTimeout: timeoutMs };
         const other = client.duplicate({ socket });
         other.on("error", () => {});
@@ -135,19 +135,19 @@ function nodeRedisLink(client: NodeRedisNode, answers: () => number): Link[] {
         if (client.isReady) {
           client.destroy();
           connect(client);
-        } else if (history.isGreeting) greetAgain(client, history);
+        } else if (history.isGreeting) greetAnew(client, history);
       },
     },
   ];
 }
 
-/** The client retries by its own options. */
+/** Goes on trying by itself, as the client was told to. */
 function connect(client: NodeRedisNode): void {
   client.connect().catch(() => {});
 }
 
 /** Two attempts to connect must not meet, so this waits until the one that is destroyed has ended. Version 5 begins it again before it does. */
-function greetAgain(client: NodeRedisNode, history: NodeRedisHistory): void {
+function greetAnew(client: NodeRedisNode, history: NodeRedisHistory): void {
   let hasFailed = false;
   const onError = () => {
     hasFailed = true;

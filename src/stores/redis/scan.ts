@@ -34,9 +34,7 @@ interface Place {
 export function readCursor(cursor: string | undefined, partitions: number): Place {
   const match = /^(\d{1,4})\.(\d{1,20})\.(.*)$/s.exec(cursor ?? "0.0.");
   const [, partition, scan = "", after = ""] = match ?? [];
-  // Redis takes cursors of 64 bits.
-  if (match !== null && Number(partition) < partitions && BigInt(scan) < 1n << 64n)
-    return { partition: Number(partition), scan, after };
+  if (match !== null && Number(partition) < partitions) return { partition: Number(partition), scan, after };
   throw invalid(`cursor must be the cursor of the previous page, not "${cursor}".`);
 }
 

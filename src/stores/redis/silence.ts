@@ -1,30 +1,33 @@
 /**
- * Replaces connections that a network has forgotten. A proxy, a firewall or a dead host tells neither end, and a client notices only when
- * TCP gives up after a quarter of an hour. A slow server must not lose its connections, so one is replaced only if all of this holds:
+ * Replaces connections that a network has forgotten. A proxy, a firewall or a dead host tells neither end, and no client makes another
+ * connection by itself, for as long as TCP repeats what it sent: a quarter of an hour.
+ *
+ * A slow server must not cost anybody a connection. So one is replaced only if all of this holds:
  *
  * - A call got no answer for OVERDUE_MS, or the connection only listens.
- * - Nothing arrived on the connection for SILENT_MS, not even the answer to a PING.
- * - The same server answered a PING over a new connection. A slow script or a stopped server answers on none.
- * - The client shows no blocking command that it waits for.
+ * - Nothing at all arrived on the connection for SILENT_MS, also not the answer to a PING.
+ * - The same server answered a PING over a new connection. Redis serves one command at a time, so a slow script or a stopped server keeps
+ *   that one waiting as well.
+ * - The client does not wait for a blocking command, as far as it shows that.
  */
 import { StoreUnavailableError } from "../../store/index.ts";
 import { replyCode } from "./errors.ts";
 
-/** A connection of a client. */
+/** A connection of a client, which the client replaces when it is lost. */
 export interface Link {
-  /** The owner of the connection, the same object each time. */
+  /** What has the connection. The same object each time. */
   readonly client: object;
   /** Changes when bytes arrive, as far as the client shows it, and with each new connection. */
   mark(): string;
-  /** The blocking command that the connection waits for, if the client shows it. */
+  /** The blocking command of the application that the connection waits for, where the client shows it. */
   blockedBy(): string | undefined;
   ask(): Promise<unknown>;
   /** Asks the same server over a new connection. */
-  askElsewhere(timeoutMs: number): Promise<unknown>;
+  askAnew(timeoutMs: number): Promise<unknown>;
   replace(): void;
 }
 
-/** The connections of a client for calls, and those of its own that only listen. */
+/** The connections of a client that calls go over, and those that only listen, as far as they are the client's own. */
 export interface Links {
   calling(): readonly Link[] | Promise<readonly Link[]>;
   listening(): readonly Link[];
@@ -34,28 +37,28 @@ const LOOK_EVERY_MS = 500;
 const OVERDUE_MS = 1_000;
 const SILENT_MS = 1_000;
 const NEW_CONNECTION_MS = 2_000;
-/** An answer that was under way when the new connection answered arrives within this time. */
+/** An answer that was on its way when the new connection was answered arrives within this time. */
 const LATE_ANSWER_MS = 250;
-/** The interval of PINGs on a connection that answers. */
+/** How often a connection that answers is asked again. */
 const ASK_EVERY_MS = 4_000;
-/** The time for a listening connection of the store to answer. */
+/** How long a connection of the store's own that only listens may take to answer. */
 const LISTENER_ANSWERS_MS = 4_000;
-/** A client that fails its calls early has none under way between two of them. */
+/** Where a client fails its calls early, nothing is under way between two of them. */
 const FORGET_MS = 10_000;
-/** The most calls of one partition that wait for an overdue answer, */
+/** How many calls for one place may wait for an answer that is overdue, */
 const MAX_OVERDUE = 16;
-/** and the most if the next call releases a claim. */
+/** and how many if the next one releases a claim: an acquire that waits may be served later, though its caller has given up. */
 const MAX_OVERDUE_RELEASES = 128;
 
 interface Call {
   reject(error: unknown): void;
 }
 
-/** The calls of one partition, which is on one server. */
-interface Partition {
+/** The calls for one place: a partition, which is on one server. */
+interface Lane {
   readonly calls: Set<Call>;
   sentMs: number;
-  /** The time since which an answer is awaited and none has come. */
+  /** Since when an answer is awaited, and none has come. */
   silentSinceMs: number | undefined;
 }
 
@@ -68,7 +71,7 @@ interface Check {
 
 export class SilenceWatch {
   readonly #links: Links;
-  readonly #partitions = new Map<string, Partition>();
+  readonly #lanes = new Map<string, Lane>();
   #checks = new WeakMap<object, Check>();
   #answers = 0;
   #listeners = 0;
@@ -81,31 +84,28 @@ export class SilenceWatch {
     this.#links = links(this);
   }
 
-  /** The number of answers so far. */
+  /** How many answers have come. */
   get answers(): number {
     return this.#answers;
   }
 
-  /** Makes a call, unless too many wait already. `releases`: whether it releases a claim. */
+  /** Makes a call, unless too many wait already. `releases`: whether it gives back a claim. */
   send(place: string, releases: boolean, call: () => Promise<unknown>): Promise<unknown> {
     const nowMs = performance.now();
-    const partition = this.#partitionOf(place);
-    partition.silentSinceMs ??= nowMs;
-    if (
-      isOverdue(partition, nowMs) &&
-      partition.calls.size >= (releases ? MAX_OVERDUE_RELEASES : MAX_OVERDUE)
-    ) {
-      return Promise.reject(tooManyWait(nowMs - partition.silentSinceMs));
+    const lane = this.#laneOf(place);
+    lane.silentSinceMs ??= nowMs;
+    if (isOverdue(lane, nowMs) && lane.calls.size >= (releases ? MAX_OVERDUE_RELEASES : MAX_OVERDUE)) {
+      return Promise.reject(tooManyWait(nowMs - lane.silentSinceMs));
     }
-    partition.sentMs = nowMs;
+    lane.sentMs = nowMs;
     this.#lookSoon();
     return new Promise((resolve, reject) => {
       const asked = call();
       const waiting: Call = { reject };
-      partition.calls.add(waiting);
+      lane.calls.add(waiting);
       const heard = () => {
-        partition.calls.delete(waiting);
-        partition.silentSinceMs = partition.calls.size > 0 ? performance.now() : undefined;
+        lane.calls.delete(waiting);
+        lane.silentSinceMs = lane.calls.size > 0 ? performance.now() : undefined;
         this.#answers++;
       };
       asked.then(
@@ -115,14 +115,14 @@ export class SilenceWatch {
         },
         (error: unknown) => {
           if (replyCode(error) !== undefined) heard();
-          else partition.calls.delete(waiting);
+          else lane.calls.delete(waiting);
           reject(error);
         },
       );
     });
   }
 
-  /** Also checks the listening connections of the client, until the returned function is called. */
+  /** Also looks after the connections of the client that listen, until the returned function is called. */
   listen(): () => void {
     this.#listeners++;
     this.#lookSoon();
@@ -133,12 +133,12 @@ export class SilenceWatch {
     };
   }
 
-  #partitionOf(place: string): Partition {
-    const known = this.#partitions.get(place);
+  #laneOf(place: string): Lane {
+    const known = this.#lanes.get(place);
     if (known !== undefined) return known;
-    const partition: Partition = { calls: new Set(), sentMs: 0, silentSinceMs: undefined };
-    this.#partitions.set(place, partition);
-    return partition;
+    const lane: Lane = { calls: new Set(), sentMs: 0, silentSinceMs: undefined };
+    this.#lanes.set(place, lane);
+    return lane;
   }
 
   #lookSoon(): void {
@@ -150,11 +150,11 @@ export class SilenceWatch {
   readonly #look = () => {
     this.#timer = undefined;
     const nowMs = performance.now();
-    // After a pause of this process, answers may have arrived unread.
+    // After a pause of this process, answers may be there and only be unread.
     const wasPaused = nowMs - this.#lookedMs > 2 * LOOK_EVERY_MS;
     if (wasPaused) this.#checks = new WeakMap();
-    const waiting = [...this.#partitions.values()].filter((partition) => isWaiting(partition, nowMs));
-    if (!wasPaused && waiting.some((partition) => isOverdue(partition, nowMs))) this.#findCalling();
+    const waiting = [...this.#lanes.values()].filter((lane) => isWaiting(lane, nowMs));
+    if (!wasPaused && waiting.some((lane) => isOverdue(lane, nowMs))) this.#findCalling();
     if (!wasPaused && this.#listeners > 0) this.#checkAll(this.#links.listening());
     if (waiting.length > 0 || this.#listeners > 0) this.#lookSoon();
   };
@@ -191,7 +191,7 @@ export class SilenceWatch {
       check.mark = mark;
       check.sinceMs = nowMs;
     }
-    // A client may reject the PING before the connection was silent for long enough.
+    // A client may give up what it is asked before the connection was silent for long enough.
     if (check.outcome === "failed") {
       this.#ask(link, mark, check.sinceMs);
       return;
@@ -210,7 +210,7 @@ export class SilenceWatch {
 
   async #probe(link: Link, check: Check): Promise<void> {
     check.isProbing = true;
-    const serves = await isAnswered(link.askElsewhere(NEW_CONNECTION_MS));
+    const serves = await isAnswered(link.askAnew(NEW_CONNECTION_MS));
     if (serves) await new Promise((resolve) => setTimeout(resolve, LATE_ANSWER_MS).unref());
     check.isProbing = false;
     const isCurrent = this.#checks.get(link.client) === check && link.mark() === check.mark;
@@ -220,10 +220,10 @@ export class SilenceWatch {
     link.replace();
   }
 
-  /** The connection is alive and answers after that command. */
+  /** The connection is alive, and answers once that command is over. */
   #failBlocked(command: string, nowMs: number): void {
-    for (const partition of this.#partitions.values()) {
-      if (isOverdue(partition, nowMs)) for (const { reject } of partition.calls) reject(blocked(command));
+    for (const lane of this.#lanes.values()) {
+      if (isOverdue(lane, nowMs)) for (const { reject } of lane.calls) reject(blocked(command));
     }
   }
 
@@ -239,20 +239,20 @@ export class SilenceWatch {
 
 const watches = new WeakMap<object, SilenceWatch>();
 
-/** All stores over a client share its watch. */
+/** Of a client, for all stores over it. */
 export function silenceWatchOf(client: object, links: (watch: SilenceWatch) => Links): SilenceWatch {
   const known = watches.get(client) ?? new SilenceWatch(links);
   watches.set(client, known);
   return known;
 }
 
-/** Sends PINGs to a listening connection of the store. Returns a function that stops them. */
+/** Asks a connection of the store's own that only listens, from time to time. Returns what ends that. */
 export function whileAnswering(ask: () => Promise<unknown>, onSilence: () => void): () => void {
   let deadline: NodeJS.Timeout | undefined;
   const timer = setInterval(() => {
     if (deadline !== undefined) return;
     deadline = setTimeout(onSilence, LISTENER_ANSWERS_MS).unref();
-    // The client itself replaces a connection that is known to be lost.
+    // A connection that is lost is the client's to mend.
     void isAnswered(ask()).then(() => {
       clearTimeout(deadline);
       deadline = undefined;
@@ -264,7 +264,7 @@ export function whileAnswering(ask: () => Promise<unknown>, onSilence: () => voi
   };
 }
 
-/** An error from the server is an answer as well. */
+/** An error that the server replied is an answer as well. */
 function isAnswered(asked: Promise<unknown>): Promise<boolean> {
   return asked.then(
     () => true,
@@ -272,13 +272,13 @@ function isAnswered(asked: Promise<unknown>): Promise<boolean> {
   );
 }
 
-function isOverdue({ silentSinceMs }: Partition, nowMs: number): boolean {
+function isOverdue({ silentSinceMs }: Lane, nowMs: number): boolean {
   return silentSinceMs !== undefined && nowMs - silentSinceMs >= OVERDUE_MS;
 }
 
-function isWaiting(partition: Partition, nowMs: number): boolean {
-  if (partition.calls.size === 0 && nowMs - partition.sentMs > FORGET_MS) partition.silentSinceMs = undefined;
-  return partition.silentSinceMs !== undefined;
+function isWaiting(lane: Lane, nowMs: number): boolean {
+  if (lane.calls.size === 0 && nowMs - lane.sentMs > FORGET_MS) lane.silentSinceMs = undefined;
+  return lane.silentSinceMs !== undefined;
 }
 
 function tooManyWait(silentMs: number): StoreUnavailableError {

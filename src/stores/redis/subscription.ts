@@ -1,34 +1,37 @@
-/** Subscriptions to a channel, over a connection of the store's own or of the client. */
+/** Listening to a channel, whatever the client, without an error that nobody handles. */
 import { StoreUnavailableError } from "../../store/index.ts";
 import { type SilenceWatch, whileAnswering } from "./silence.ts";
 
-/** The time to connect and subscribe. A client may lose a command with its connection, and then never settles it. */
+/**
+ * How long it may take to connect and to subscribe before another connection is tried. A client may lose a command together
+ * with its connection, and then neither answers it nor fails it.
+ */
 const PATIENCE_MS = 5_000;
 
 export interface SubscriptionEvents {
   onMessage(message: string): void;
-  /** The subscription is confirmed, for the first time or again. */
+  /** It listens, for the first time or again. */
   onListening(): void;
-  /** The subscription failed for good. Called at most once. */
+  /** It does not listen, and will not by itself. Called once at the most. */
   onBroken(error: unknown): void;
 }
 
 export interface Subscription {
-  /** Stops listening. No event follows. */
+  /** Stops listening. No event comes after it. */
   end(): void;
 }
 
-/** A connection that only listens. */
+/** A connection that does nothing but listen. */
 export interface Subscriber {
   onMessage(listener: (message: string) => void): unknown;
-  /** Called for each connection on which to subscribe. */
+  /** Called when it is time to subscribe: in the beginning, and after every drop unless that happens by itself. */
   onReady(listener: () => void): unknown;
   /** Closed for good. */
   onEnd(listener: () => void): unknown;
-  /** Without a listener, an error ends the process. */
+  /** Somebody has to listen to errors, or they end the process. */
   onError(listener: (error: unknown) => void): unknown;
   subscribe(): Promise<unknown>;
-  /** Sends a PING. */
+  /** Asks for any answer over this connection. */
   ask(): Promise<unknown>;
   disconnect(): unknown;
 }
@@ -61,7 +64,7 @@ export function ownConnection(subscriber: Subscriber, events: SubscriptionEvents
   return { end };
 }
 
-/** A channel on a connection of the client, which reconnects by itself. */
+/** A channel on a connection that belongs to the client, which mends it. */
 export function sharedConnection(
   subscribe: () => Promise<unknown>,
   unsubscribe: () => Promise<unknown>,
@@ -71,14 +74,14 @@ export function sharedConnection(
   const leave = watch.listen();
   const { told, end } = untilEnded(events, () => {
     leave();
-    // Ignores the error of a client that is closed.
+    // A client that is closed by now has no subscriptions either.
     attempt(unsubscribe).catch(() => {});
   });
   attempt(subscribe).then(told.onListening, told.onBroken);
   return { end };
 }
 
-/** Passes events on until the caller or the connection ends the subscription, and cleans up once. */
+/** Passes events on until the end, which is the caller's or that of the connection, and cleans up once. */
 function untilEnded(events: SubscriptionEvents, cleanUp: () => void) {
   let ended = false;
   const end = () => {
@@ -98,7 +101,7 @@ function untilEnded(events: SubscriptionEvents, cleanUp: () => void) {
   return { told, end };
 }
 
-/** Rejects if the client throws. */
+/** A client may throw where it should reject. */
 async function attempt(call: () => Promise<unknown>): Promise<unknown> {
   return call();
 }

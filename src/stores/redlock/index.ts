@@ -1,3 +1,2 @@
-export type { QuorumOptions, RedlockOptions } from "./options.ts";
-export { quorumStore } from "./quorum-store.ts";
-export { redlockStore } from "./redlock-store.ts";
+export { type QuorumOptions, quorumStore } from "./quorum-store.ts";
+export { type RedlockOptions, redlockStore } from "./redlock-store.ts";

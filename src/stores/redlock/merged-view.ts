@@ -1,4 +1,4 @@
-/** Merges the views of the nodes for `look`. */
+/** What an administrator sees: the views of the nodes as one. */
 import {
   bounds,
   type ClaimStatus,
@@ -7,10 +7,11 @@ import {
   type LookPage,
   type LookQuery,
 } from "../../store/index.ts";
-import { nthLargest } from "./answers.ts";
-import { answerOf, type Nodes } from "./nodes.ts";
+import { answerOf } from "./ballot.ts";
+import type { Nodes } from "./nodes.ts";
+import { nthLargest } from "./tally.ts";
 
-/** The least number of claims to ask a node for. With all claims of a key, the counts are exact. */
+/** How many claims of a key a node is asked for at least: with all of them, the counts are exact. */
 const MIN_CLAIMS = 100;
 
 type ByPrefix = Extract<LookQuery, { prefix: string }>;
@@ -28,17 +29,18 @@ export class MergedView {
   }
 
   /**
-   * Lists node by node. A key is shown once, at the last node that has it, because a claim may reach the first node after its listing. Keys
-   * that only a silent minority has may be missing.
+   * Goes through the nodes one after the other. A key is shown at the last node that has it, so it is shown once. Not at
+   * the first: a claim may reach that one when it has been gone through already. One that only a silent minority has
+   * may be missing, and one whose last node loses it in the middle of the listing.
    */
   async #page(query: ByPrefix): Promise<LookPage> {
     const { node, failed, inner } = this.#readCursor(query.cursor);
     const { prefix, limit } = query;
     const part = { prefix, limit, maxClaims: 0, ...(inner === "" ? {} : { cursor: inner }) };
-    const results = await this.#nodes.poll([node], (member) => member.look(part));
-    const page = answerOf(results[node]);
+    const votes = await this.#nodes.poll([node], (member) => member.look(part));
+    const page = answerOf(votes[node]);
     if (page === undefined && failed + 1 > this.#nodes.members.length - this.#nodes.majority) {
-      this.#nodes.requireMajority(results);
+      this.#nodes.requireMajority(votes);
     }
     const keys: KeyStatus[] = [];
     const found = page?.keys ?? [];
@@ -55,18 +57,18 @@ export class MergedView {
     return { keys };
   }
 
-  /** The view of each node on a key; undefined for a silent node. */
+  /** What each node says of a key; undefined where it does not answer. */
   async #views(key: string, maxClaims: number): Promise<(KeyStatus | undefined)[]> {
     const query = { key, maxClaims: Math.min(Math.max(maxClaims, MIN_CLAIMS), bounds.maxShownClaims) };
-    const results = await this.#nodes.poll(this.#nodes.all, (member) => member.look(query));
-    this.#nodes.requireMajority(results, key);
-    return this.#nodes.all.map((node) => answerOf(results[node])?.keys[0]);
+    const votes = await this.#nodes.poll(this.#nodes.all, (member) => member.look(query));
+    this.#nodes.requireMajority(votes, key);
+    return this.#nodes.all.map((node) => answerOf(votes[node])?.keys[0]);
   }
 
   #merge(key: string, maxClaims: number, views: readonly (KeyStatus | undefined)[]): KeyStatus {
     const { majority } = this.#nodes;
     const known = views.filter((view) => view !== undefined);
-    // The first node that has a claim decides its place in the queue.
+    // A claim's place in the queue is that of the first node which has it: it goes first where nodes disagree.
     const byId = new Map<string, ClaimStatus[]>();
     for (const view of known) {
       for (const claim of [...view.held, ...view.waiting]) {
@@ -101,7 +103,7 @@ export class MergedView {
   }
 }
 
-/** One claim from its copies. It is held if a majority holds it, and waits until then. */
+/** One claim of what the nodes have of it. It is held when a majority says so; until then it waits. */
 function mergeClaim(copies: readonly ClaimStatus[], majority: number): ClaimStatus {
   const holding = copies.filter(({ state }) => state === "held").sort(byFence);
   const isAgreed = ({ fence }: ClaimStatus) =>

@@ -1,14 +1,18 @@
 import { randomBytes } from "node:crypto";
+import { type Clock, systemClock } from "../../platform/index.ts";
 import {
   type AcquireAnswer,
   type ClaimRef,
   type ClaimRequest,
+  checkFraction,
   checkInteger,
+  checkOptionNames,
   checkQuery,
   checkRenewRef,
   checkRequest,
   closedStore,
   commonFailure,
+  DEFAULT_CLOCK_DRIFT,
   type Durability,
   type GrantListener,
   HoldfastError,
@@ -23,14 +27,31 @@ import {
   UNLIMITED,
   type Unsubscribe,
 } from "../../store/index.ts";
-import { type NodeAnswers, nodesIn } from "./answers.ts";
+import { answerOf, type Vote } from "./ballot.ts";
+import { type Bid, Bids } from "./bids.ts";
+import { Claims } from "./claims.ts";
+import type { Hearing } from "./hearing.ts";
 import { MergedView } from "./merged-view.ts";
-import { answerOf, Nodes, type Result, refAt } from "./nodes.ts";
-import { checkOptions, MAX_NODES, type QuorumOptions } from "./options.ts";
-import { Quorum } from "./quorum.ts";
-import { type QuorumClaim, QuorumClaims, type Round } from "./quorum-claim.ts";
-import { Repair } from "./repair.ts";
-import { Wake } from "./wake.ts";
+import { Nodes, refAt } from "./nodes.ts";
+import { Pushes } from "./pushes.ts";
+import { type NodeAnswers, nodesIn } from "./tally.ts";
+
+export interface QuorumOptions {
+  /** For people, in messages and metrics. Default "quorum". */
+  readonly name?: string;
+  /** How long a node may take to answer before it counts as failed for that call. 1 to 60,000. Default 200. */
+  readonly nodeTimeoutMs?: number;
+  /** How long a claim keeps too few nodes before it gives way, about. 1 to 10,000. Default 20. */
+  readonly backoffMs?: number;
+  /** The difference in rate that is allowed between clocks, as in `createLocks`. 0 to 0.5. Default 0.001. */
+  readonly clockDrift?: number;
+  /** What the nodes together keep of their fences. Default "ephemeral". */
+  readonly durability?: Durability;
+  /** Where time comes from. Default: this machine. */
+  readonly clock?: Clock;
+  /** Where chance comes from, from 0 up to 1. Default: `Math.random`. */
+  readonly random?: () => number;
+}
 
 /**
  * A store over several independent ones, of which a majority decides. For mutexes and reader-writer locks: a majority
@@ -42,59 +63,72 @@ import { Wake } from "./wake.ts";
  * const locks = createLocks(quorumStore([memoryStore(), memoryStore(), memoryStore()]));
  */
 export function quorumStore(members: readonly QuorumMember[], options: QuorumOptions = {}): Store {
+  checkOptionNames("quorumStore", options, {
+    name: true,
+    nodeTimeoutMs: true,
+    backoffMs: true,
+    clockDrift: true,
+    durability: true,
+    clock: true,
+    random: true,
+  });
   return new QuorumStore(members, options);
 }
+
+export const MAX_NODES = 99;
 
 class QuorumStore implements Store {
   readonly name: string;
   readonly durability: Durability;
   readonly counts = false;
   readonly #nodes: Nodes;
-  readonly #repair: Repair;
-  readonly #quorum: Quorum;
-  readonly #claims: QuorumClaims;
+  readonly #claims: Claims;
+  readonly #bids: Bids;
   readonly #view: MergedView;
-  readonly #wake: Wake;
+  readonly #pushes: Pushes;
   #closed = false;
 
   constructor(members: readonly QuorumMember[], options: QuorumOptions) {
     if (!Array.isArray(members)) throw invalid("members must be a list of stores.");
     checkInteger("the number of members", members.length, 1, MAX_NODES);
     if (new Set(members).size < members.length) throw invalid("members must be different stores.");
-    const { clock, random, clockDrift, nodeTimeoutMs, backoffMs, name, durability } = checkOptions(options);
-    this.name = name;
-    this.durability = durability;
-    const nodes = new Nodes(members, clock, nodeTimeoutMs);
-    const proposer = randomBytes(9).toString("base64url");
-    this.#nodes = nodes;
-    this.#repair = new Repair({
-      nodes,
-      name: proposer,
-      onGranted: (owner, ref, node) => this.#wake.tell(owner, [ref], node),
+    const { clock = systemClock, random = Math.random, clockDrift = DEFAULT_CLOCK_DRIFT } = options;
+    checkFraction("clockDrift", clockDrift, 0.5);
+    const nodeTimeoutMs = checkInteger("nodeTimeoutMs", options.nodeTimeoutMs ?? 200, 1, 60_000);
+    const backoffMs = checkInteger("backoffMs", options.backoffMs ?? 20, 1, 10_000);
+    this.name = options.name ?? "quorum";
+    this.durability = options.durability ?? "ephemeral";
+    this.#nodes = new Nodes(members, clock, nodeTimeoutMs);
+    this.#claims = new Claims({
+      nodes: this.#nodes,
+      clockDrift,
+      backoffMs,
+      name: randomBytes(9).toString("base64url"),
+      random,
+      onGranted: (owner, ref, node) => this.#pushes.tell(owner, [ref], node),
     });
-    this.#quorum = new Quorum({ nodes, repair: this.#repair, clockDrift, backoffMs, name: proposer, random });
-    this.#claims = new QuorumClaims(members.length);
+    this.#bids = new Bids(members.length);
     this.#view = new MergedView(this.#nodes);
-    this.#wake = new Wake(this.#nodes, this.#claims, backoffMs);
+    this.#pushes = new Pushes(this.#nodes, this.#bids, backoffMs);
   }
 
   async acquire(request: ClaimRequest): Promise<AcquireAnswer> {
     checkRequest(request);
     this.#checkOpen(request.key);
     if (request.limit !== 1 && request.limit !== UNLIMITED) throw semaphoreError(request.key);
-    const claim = this.#claims.open(request, this.#now());
-    claim.request ??= request;
-    const round = this.#quorum.begin(request, claim);
-    claim.expiresAtMs = round.sentMs + request.ttlMs;
-    const results = await this.#nodes.poll(
+    const bid = this.#bids.open(request, this.#now());
+    bid.request ??= request;
+    const hearing = this.#claims.begin(request, bid);
+    bid.expiresAtMs = hearing.sentMs + request.ttlMs;
+    const votes = await this.#nodes.poll(
       this.#nodes.all,
-      (member, node) => member.acquire({ ...request, token: round.tokens[node] ?? request.token }),
-      (cast, out) => this.#quorum.isDecided(round, cast.map(answerOf), out),
-      (node, answer) => this.#repair.acquiredLate(request, claim, node, round.tokens[node], answer),
+      (member, node) => member.acquire({ ...request, token: hearing.tokens[node] ?? request.token }),
+      (cast, out) => this.#claims.isDecided(hearing, cast.map(answerOf), out),
+      (node, answer) => this.#claims.late(hearing, node, answer),
     );
-    const answers = results.map(answerOf);
-    if (claim.over) {
-      await this.#nodes.release(request, tokensAt(round, nodesIn(answers, "held", "waiting")));
+    const answers = votes.map(answerOf);
+    if (bid.over) {
+      await this.#nodes.release(request, tokensAt(hearing, nodesIn(answers, "held", "waiting")));
       throw new StoreUnavailableError(
         `The claim on "${request.key}" was released while acquire was under way.`,
         {
@@ -102,41 +136,42 @@ class QuorumStore implements Store {
         },
       );
     }
-    this.#quorum.note(round, answers, results);
-    return this.#decide(round, request, results);
+    this.#claims.hear(hearing, answers, votes);
+    return this.#judge(hearing, request, votes);
   }
 
   async renew(refs: readonly RenewRef[]): Promise<readonly RenewAnswer[]> {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
     if (refs.length === 0) return [];
-    const rounds = refs.map((ref) => this.#quorum.begin(ref, this.#claimOf(ref)));
-    const answersTo = (results: readonly Result<readonly RenewAnswer[]>[], index: number) =>
-      this.#nodes.all.map((node) => unlessFailed(answerOf(results[node])?.[index]));
-    const results = await this.#nodes.poll(
+    const hearings = refs.map((ref) => this.#claims.begin(ref, this.#bidOf(ref)));
+    const answersTo = (votes: readonly Vote<readonly RenewAnswer[]>[], index: number) =>
+      this.#nodes.all.map((node) => heardOf(answerOf(votes[node])?.[index]));
+    const votes = await this.#nodes.poll(
       this.#nodes.all,
-      (member, node) => member.renew(rounds.map((round, index) => renewRefAt(round, refs, index, node))),
+      (member, node) =>
+        member.renew(hearings.map((hearing, index) => renewRefAt(hearing, refs, index, node))),
       (cast, out) =>
-        rounds.every((round, index) => this.#quorum.isDecided(round, answersTo(cast, index), out)),
+        hearings.every((hearing, index) => this.#claims.isDecided(hearing, answersTo(cast, index), out)),
       (node, answers) => {
-        for (const [index, round] of rounds.entries()) {
-          this.#repair.renewedLate(round, node, unlessFailed(answers[index]));
+        for (const [index, hearing] of hearings.entries()) {
+          this.#claims.renewedLate(hearing, node, heardOf(answers[index]));
         }
       },
     );
-    this.#nodes.requireMajority(results, refs[0]?.key);
-    const settled = await Promise.allSettled(
-      rounds.map(async (round, index) => {
-        const own = results.map((result) => resultOf(result, index));
-        this.#nodes.requireMajority(own, round.ref.key);
-        this.#quorum.note(round, answersTo(results, index), own);
-        return this.#decideRenewal(round);
+    this.#nodes.requireMajority(votes, refs[0]?.key);
+    const verdicts = await Promise.allSettled(
+      hearings.map(async (hearing, index) => {
+        const own = votes.map((vote) => voteOn(vote, index));
+        this.#nodes.requireMajority(own, hearing.ref.key);
+        this.#claims.hear(hearing, answersTo(votes, index), own);
+        return this.#judgeRenewal(hearing);
       }),
     );
-    const failure = commonFailure(settled);
+    const failure = commonFailure(verdicts);
     if (failure !== undefined) throw failure;
-    return settled.map((each) =>
-      each.status === "fulfilled" ? each.value : { state: "failed", error: each.reason },
+    return verdicts.map((verdict) =>
+      verdict.status === "fulfilled" ? verdict.value : { state: "failed", error: verdict.reason },
     );
   }
 
@@ -144,28 +179,28 @@ class QuorumStore implements Store {
     for (const ref of refs) checkRenewRef(ref);
     this.#checkOpen();
     if (refs.length === 0) return [];
-    const claims = refs.map((ref) => this.#claims.find(ref));
-    for (const claim of claims) if (claim !== undefined) claim.over = true;
+    const bids = refs.map((ref) => this.#bids.find(ref));
+    for (const bid of bids) if (bid !== undefined) bid.over = true;
     const tokenOf = (index: number, node: number) => {
-      const claim = claims[index];
-      return claim === undefined ? refs[index]?.token : claim.tokens[node];
+      const bid = bids[index];
+      return bid === undefined ? refs[index]?.token : bid.tokens[node];
     };
-    const results = await this.#nodes.poll(
+    const votes = await this.#nodes.poll(
       this.#nodes.all,
       (member, node) => member.release(refs.map((ref, index) => refAt(ref, tokenOf(index, node)))),
       (cast, out) =>
         refs.every((_, index) => {
-          const removed = cast.filter((result) => answerOf(result)?.[index] === true).length;
-          const answered = cast.filter((result) => answerOf(result) !== undefined).length;
+          const removed = cast.filter((vote) => answerOf(vote)?.[index] === true).length;
+          const answered = cast.filter((vote) => answerOf(vote) !== undefined).length;
           const { majority } = this.#nodes;
           return removed >= majority || (answered >= majority && removed + out < majority);
         }),
     );
-    this.#nodes.requireMajority(results, refs[0]?.key);
+    this.#nodes.requireMajority(votes, refs[0]?.key);
     return refs.map((ref, index) => {
-      const claim = claims[index];
-      if (claim !== undefined) this.#claims.forget(ref, claim);
-      return this.#wasThere(results, index, claim);
+      const bid = bids[index];
+      if (bid !== undefined) this.#bids.forget(ref, bid);
+      return this.#wasThere(votes, index, bid);
     });
   }
 
@@ -176,80 +211,78 @@ class QuorumStore implements Store {
   }
 
   onGrant(owner: string, listener: GrantListener): Unsubscribe {
-    return this.#wake.listen(owner, listener);
+    return this.#pushes.listen(owner, listener);
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#wake.close();
-    this.#claims.clear();
+    this.#pushes.close();
+    this.#bids.clear();
     await Promise.all(this.#nodes.members.map((member) => member.close()));
   }
 
-  async #decide(
-    round: Round,
+  // Judging.
+
+  async #judge(
+    hearing: Hearing,
     request: ClaimRequest,
-    results: readonly Result<AcquireAnswer>[],
+    votes: readonly Vote<AcquireAnswer>[],
   ): Promise<AcquireAnswer> {
-    const { claim, answers } = round;
+    const { bid, answers } = hearing;
     const { majority } = this.#nodes;
     if (refusedFor(answers, "id-reused").length > 0) return { state: "refused", reason: "id-reused" };
-    claim.request = request;
-    this.#nodes.requireMajority(results, request.key);
-    const confirmed = this.#quorum.confirmed(round);
+    bid.request = request;
+    this.#nodes.requireMajority(votes, request.key);
+    const confirmed = this.#claims.confirmed(hearing);
     if (confirmed !== undefined) return confirmed;
-    claim.grant = undefined;
-    if (nodesIn(answers, "held").length >= majority) return this.#quorum.agree(round);
-    if (!request.wait) return this.#refuse(round, "contended");
+    bid.grant = undefined;
+    if (nodesIn(answers, "held").length >= majority) return this.#claims.agree(hearing);
+    if (!request.wait) return this.#refuse(hearing, "contended");
     const full = refusedFor(answers, "queue-full");
-    if (this.#nodes.members.length - full.length < majority) return this.#refuse(round, "queue-full");
-    claim.away.clear();
-    return this.#quorum.wait(round);
+    if (this.#nodes.members.length - full.length < majority) return this.#refuse(hearing, "queue-full");
+    bid.away.clear();
+    return this.#claims.wait(hearing);
   }
 
-  /** Leaves nothing behind, also at nodes that the request may still reach. */
-  async #refuse(round: Round, reason: "contended" | "queue-full"): Promise<AcquireAnswer> {
-    const { ref, claim, answers } = round;
+  /** Nothing is left behind, also not where the request may yet arrive. */
+  async #refuse(hearing: Hearing, reason: "contended" | "queue-full"): Promise<AcquireAnswer> {
+    const { ref, bid, answers } = hearing;
     const left = this.#nodes.all.filter((node) => answers[node]?.state !== "refused");
-    const giving = this.#repair.giveUp(ref, claim, left);
-    // Does not wait again for silent nodes.
+    const giving = this.#claims.giveUp(ref, bid, left);
+    // A node that is silent is not waited for again.
     if (nodesIn(answers, "held", "waiting").length > 0) await giving;
     return { state: "refused", reason };
   }
 
-  async #decideRenewal(round: Round): Promise<RenewAnswer> {
-    const { claim } = round;
-    const confirmed = this.#quorum.confirmed(round);
+  async #judgeRenewal(hearing: Hearing): Promise<RenewAnswer> {
+    const { bid } = hearing;
+    const confirmed = this.#claims.confirmed(hearing);
     if (confirmed !== undefined) return confirmed;
-    if (claim.grant !== undefined || claim.over) return this.#quorum.gone(round);
-    if (this.#hasMajority(round)) return this.#quorum.agree(round);
-    if (this.#quorum.isLost(round)) return this.#quorum.gone(round);
-    await this.#quorum.rejoin(round);
-    return this.#hasMajority(round) ? this.#quorum.agree(round) : this.#quorum.wait(round);
+    if (bid.grant !== undefined || bid.over) return this.#claims.gone(hearing);
+    if (this.#hasMajority(hearing)) return this.#claims.agree(hearing);
+    if (this.#claims.isLost(hearing)) return this.#claims.gone(hearing);
+    await this.#claims.rejoin(hearing);
+    return this.#hasMajority(hearing) ? this.#claims.agree(hearing) : this.#claims.wait(hearing);
   }
 
-  #hasMajority({ answers }: Round): boolean {
+  #hasMajority({ answers }: Hearing): boolean {
     return nodesIn(answers, "held").length >= this.#nodes.majority;
   }
 
-  /** Silent nodes count as holding the claim, and so do those that were left to others. */
-  #wasThere(
-    results: readonly Result<readonly boolean[]>[],
-    index: number,
-    claim: QuorumClaim | undefined,
-  ): boolean {
-    const answers = this.#nodes.all.map((node) => answerOf(results[node])?.[index]);
+  /** Nodes that are silent get the benefit of the doubt, and those that were left to others count as left. */
+  #wasThere(votes: readonly Vote<readonly boolean[]>[], index: number, bid: Bid | undefined): boolean {
+    const answers = this.#nodes.all.map((node) => answerOf(votes[node])?.[index]);
     const removed = answers.filter((answer) => answer === true).length;
-    const open = this.#nodes.all.filter((node) => answers[node] !== false || claim?.away.has(node) === true);
+    const open = this.#nodes.all.filter((node) => answers[node] !== false || bid?.away.has(node) === true);
     return removed > 0 && open.length >= this.#nodes.majority;
   }
 
-  #claimOf(ref: RenewRef): QuorumClaim {
+  #bidOf(ref: RenewRef): Bid {
     const nowMs = this.#now();
-    const claim = this.#claims.find(ref) ?? this.#claims.adopt(ref, nowMs);
-    claim.expiresAtMs = Math.max(claim.expiresAtMs, nowMs + (ref.ttlMs ?? claim.request?.ttlMs ?? 0));
-    return claim;
+    const bid = this.#bids.find(ref) ?? this.#bids.adopt(ref, nowMs);
+    bid.expiresAtMs = Math.max(bid.expiresAtMs, nowMs + (ref.ttlMs ?? bid.request?.ttlMs ?? 0));
+    return bid;
   }
 
   #now(): number {
@@ -265,28 +298,28 @@ function refusedFor(answers: NodeAnswers, reason: string): readonly unknown[] {
   return answers.filter((answer) => answer?.state === "refused" && answer.reason === reason);
 }
 
-function renewRefAt({ tokens }: Round, refs: readonly RenewRef[], index: number, node: number): RenewRef {
+function renewRefAt({ tokens }: Hearing, refs: readonly RenewRef[], index: number, node: number): RenewRef {
   const ref = refs[index] as RenewRef;
   const named = refAt(ref, tokens[node]);
   return ref.ttlMs === undefined ? named : { ...named, ttlMs: ref.ttlMs };
 }
 
-/** The result of a node for one claim of the call. */
-function resultOf(result: Result<readonly RenewAnswer[]>, index: number): Result<unknown> {
-  const answers = answerOf(result);
-  if (answers === undefined) return result;
+/** What came of asking a node about one claim of the call. */
+function voteOn(vote: Vote<readonly RenewAnswer[]>, index: number): Vote<unknown> {
+  const answers = answerOf(vote);
+  if (answers === undefined) return vote;
   const answer = answers[index];
   if (answer === undefined)
     return { error: new StoreUnavailableError("The server did not answer the heartbeat.") };
-  return answer.state === "failed" ? { error: answer.error } : result;
+  return answer.state === "failed" ? { error: answer.error } : vote;
 }
 
-/** A node that failed for this claim counts as silent. */
-function unlessFailed(answer: RenewAnswer | undefined): RenewAnswer | undefined {
+/** A node that could not answer for this claim has not been heard about it. */
+function heardOf(answer: RenewAnswer | undefined): RenewAnswer | undefined {
   return answer?.state === "failed" ? undefined : answer;
 }
 
-function tokensAt({ tokens }: Round, nodes: readonly number[]): Map<number, string | undefined> {
+function tokensAt({ tokens }: Hearing, nodes: readonly number[]): Map<number, string | undefined> {
   return new Map(nodes.map((node) => [node, tokens[node]]));
 }
 

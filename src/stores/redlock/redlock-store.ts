@@ -1,8 +1,19 @@
 import { checkChoice, checkOptionNames, invalid, type QuorumMember, type Store } from "../../store/index.ts";
 import { type Connection, connectionOver, type RedisClient, redisStore } from "../redis/index.ts";
-import { MAX_NODES, type RedlockOptions } from "./options.ts";
-import { quorumStore } from "./quorum-store.ts";
-import { Server, Servers } from "./readiness.ts";
+import { MAX_NODES, type QuorumOptions, quorumStore } from "./quorum-store.ts";
+import { Server, Servers } from "./servers.ts";
+
+export interface RedlockOptions extends Pick<QuorumOptions, "nodeTimeoutMs" | "backoffMs" | "clockDrift"> {
+  /** What all keys of this store begin with, on every server. No braces. Default "holdfast". */
+  readonly keyPrefix?: string;
+  /** How many claims may wait for one key before `QUEUE_FULL`. Default 10,000. */
+  readonly maxWaiters?: number;
+  /**
+   * Say "quorum" if every server has `appendonly yes` and `appendfsync always`, so that none forgets what it confirmed.
+   * Default "ephemeral".
+   */
+  readonly durability?: "ephemeral" | "quorum";
+}
 
 /**
  * A store over independent Redis servers, of which a majority decides: it goes on when a minority of them is down. All
@@ -48,7 +59,7 @@ function checkCount(clients: readonly RedisClient[]): void {
   );
 }
 
-/** A failover within a node may lose a grant, and with it the vote of the node. */
+/** A failover among several servers may lose what the one before has confirmed, and with it the vote that was given. */
 function connectionOf(client: RedisClient, node: number): Connection {
   const connection = connectionOver(client, undefined, `clients[${node}]`);
   if (!connection.cluster && !connection.sentinel) return connection;

@@ -1,6 +1,6 @@
 /**
- * The check before the first use of each connection: all clients must lead to different servers. A server behind two clients would have two
- * votes, and be a majority of three by itself.
+ * The servers behind the clients. They must be different ones: a server that two clients lead to would have two votes, and be a
+ * majority of three by itself.
  */
 import {
   type AcquireAnswer,
@@ -20,21 +20,24 @@ import {
 } from "../../store/index.ts";
 import { type Connection, mapRedisError, nextCall, type RedisClient, replyTo } from "../redis/index.ts";
 
-/** ARGV[1]: the number of the call. Replies that number, and INFO or an empty text if the user may not ask. */
+/** ARGV[1]: the number of the call. Replies that number, and what the server tells of itself, or nothing where the user may not ask. */
 const WHO_SCRIPT = `
 local info = redis.pcall('INFO', 'server')
 return { ARGV[1], type(info) == 'string' and info or '' }
 `;
 
-/** A client may lose a command with its connection, and then never settles it. Later calls then repeat the check. */
+/**
+ * How long calls wait for the question of an earlier one. A client may lose a command together with its connection, and then
+ * neither answers it nor fails it.
+ */
 const PATIENCE_MS = 1_000;
 
-/** The server that each client leads to, as far as is known. */
+/** Which server each client leads to, as far as is known. */
 export class Servers {
   readonly #clients: readonly RedisClient[];
-  /** The run id of each server by node. A server has a new one after each start. */
+  /** What each server is called since it was started, by node. */
   readonly #runIds: (string | undefined)[] = [];
-  /** Nodes that lead to the server of another node, and never led to one of their own. */
+  /** Nodes that lead to the server of another one, and have never led to one of their own. */
   readonly #mistakes = new Map<number, HoldfastError>();
   readonly #warned = new Set<string>();
 
@@ -43,8 +46,10 @@ export class Servers {
   }
 
   /**
-   * Notes the server that a node leads to. Throws if another node leads to the same one. A node that had a server of its own before has no
-   * vote until it is back there, and the others go on.
+   * Takes note of the server that a node leads to. Throws when another node leads to the same one.
+   *
+   * One that had a server of its own before was led astray, by a name or an address that is another server's now. It has no vote until
+   * it is back, and the others go on.
    */
   found(node: number, info: string): void {
     const runId = /^run_id:(\w+)/m.exec(info)?.[1];
@@ -67,7 +72,7 @@ export class Servers {
     throw error;
   }
 
-  /** Throws if the clients were wrong from the beginning. */
+  /** Throws when the clients were wrong from the beginning. Then no call is answered: others would count more servers than there are. */
   requireDistinct(): void {
     for (const error of this.#mistakes.values()) throw error;
   }
@@ -84,7 +89,7 @@ export class Servers {
   }
 }
 
-/** A server that reports its identity before the first call on each connection. */
+/** One of them, which is asked nothing before it has told which one it is: once for each connection. */
 export class Server implements QuorumMember {
   readonly name: string;
   readonly durability;
@@ -140,12 +145,12 @@ export class Server implements QuorumMember {
   }
 
   /**
-   * After a lost connection the client may connect to another server, and send the unanswered calls there. Answers of such calls do not
-   * count.
+   * A connection that is lost meanwhile may be followed by one to another server, and a client may send there by itself what the first one
+   * did not answer. So the answer is nobody's then.
    */
   async #ask<T>(call: (member: QuorumMember) => Promise<T>): Promise<T> {
     const { losses } = this.#connection;
-    // Also after the check: calls keep their order.
+    // Also when it has told already: calls are sent in the order in which they came.
     await this.#known(losses);
     this.#servers.requireDistinct();
     const answer = await call(this.#member);
@@ -166,7 +171,7 @@ export class Server implements QuorumMember {
         next.isDone = true;
       },
       () => {
-        // After a failure the next call checks again.
+        // What failed is tried again by the next call.
         if (this.#asking === next) this.#asking = undefined;
       },
     );
@@ -188,14 +193,14 @@ export class Server implements QuorumMember {
 }
 
 interface Asking {
-  /** The number of lost connections when the check began. */
+  /** How many connections the client had lost when the server was asked. */
   readonly losses: number;
   readonly sinceMs: number;
   isDone: boolean;
   readonly done: Promise<void>;
 }
 
-/** The address of a client, as far as it shows it, without its credentials. */
+/** Where a client connects to, as far as it says so. Without what it logs in with. */
 export function addressOf(client: RedisClient): string | undefined {
   const options = (client.options ?? {}) as Address & { readonly socket?: Address };
   const { host, port, path } = options.socket ?? options;

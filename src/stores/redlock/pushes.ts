@@ -1,24 +1,24 @@
 import type { Timer } from "../../platform/index.ts";
 import type { ClaimRef, GrantListener, Unsubscribe } from "../../store/index.ts";
+import type { Bids } from "./bids.ts";
 import type { Nodes } from "./nodes.ts";
-import type { QuorumClaims } from "./quorum-claim.ts";
 
 type Hear = (refs: readonly ClaimRef[], node: number) => void;
 
 /**
- * Passes on the grants that the nodes push. The grant of one node waits a moment for those of the others, so that one heartbeat finds a
- * majority.
+ * Passes on what the nodes push. The grant of one node is worth little, so it waits a moment for those of the others,
+ * and one heartbeat then finds a majority.
  */
-export class Wake {
+export class Pushes {
   readonly #nodes: Nodes;
-  readonly #claims: QuorumClaims;
+  readonly #bids: Bids;
   readonly #delayMs: number;
   readonly #open = new Set<Unsubscribe>();
   readonly #listeners = new Map<string, Hear>();
 
-  constructor(nodes: Nodes, claims: QuorumClaims, delayMs: number) {
+  constructor(nodes: Nodes, bids: Bids, delayMs: number) {
     this.#nodes = nodes;
-    this.#claims = claims;
+    this.#bids = bids;
     this.#delayMs = delayMs;
   }
 
@@ -31,13 +31,13 @@ export class Wake {
       if (early.length === 0) return;
       const timer = this.#nodes.clock.setTimer(this.#delayMs, () => {
         timers.delete(timer);
-        const still = early.filter((ref) => this.#claims.named(ref)?.pushed.has(node) === true);
+        const still = early.filter((ref) => this.#bids.named(ref)?.pushed.has(node) === true);
         if (still.length > 0) listener(still);
       });
       timers.add(timer);
     };
     const subscriptions = this.#nodes.members.map((member, node) =>
-      // Without the fence: the majority may agree on another.
+      // The fence of one node is not the one that the majority will agree upon.
       member.onGrant(owner, (refs) =>
         hear(
           refs.map(({ key, id }) => ({ key, id })),
@@ -57,7 +57,7 @@ export class Wake {
     return unsubscribe;
   }
 
-  /** Handles a grant as if the node had pushed it. */
+  /** As if the node had pushed it. */
   tell(owner: string, refs: readonly ClaimRef[], node: number): void {
     this.#listeners.get(owner)?.(refs, node);
   }
@@ -66,11 +66,11 @@ export class Wake {
     for (const unsubscribe of this.#open) unsubscribe();
   }
 
-  /** Whether a majority may hold the claim now. A claim of another instance is passed on at once. */
+  /** Whether the claim may be held by a majority now. One that was asked for elsewhere is not kept waiting. */
   #isReady(ref: ClaimRef, node: number): boolean {
-    const claim = this.#claims.named(ref);
-    if (claim === undefined) return true;
-    claim.pushed.add(node);
-    return new Set([...claim.pushed, ...claim.heldOn]).size >= this.#nodes.majority;
+    const bid = this.#bids.named(ref);
+    if (bid === undefined) return true;
+    bid.pushed.add(node);
+    return new Set([...bid.pushed, ...bid.heldOn]).size >= this.#nodes.majority;
   }
 }

@@ -1,8 +1,12 @@
-/** Counts the answers of the nodes about one claim. */
+/** Counts what the nodes say of one claim. */
 import type { AcquireAnswer, AgreedGrant, HeldAnswer, RenewAnswer } from "../../store/index.ts";
 
-/** By node. Undefined: the node failed, was too late, or answered about a hold that was given up since. */
+/** By node. Undefined: it failed, was too late, or its answer is about a hold that has been given up since. */
 export type NodeAnswers = (AcquireAnswer | RenewAnswer | undefined)[];
+
+export function majorityOf(nodes: number): number {
+  return Math.floor(nodes / 2) + 1;
+}
 
 export function nodesIn(answers: NodeAnswers, ...states: readonly string[]): number[] {
   return [...answers.entries()].flatMap(([node, answer]) =>
@@ -15,14 +19,15 @@ export function heldBy(answers: NodeAnswers, node: number): HeldAnswer | undefin
   return answer?.state === "held" ? answer : undefined;
 }
 
-/** The nodes that hold the claim by this grant. */
+/** The nodes that hold the claim by this very grant. */
 export function nodesWith(answers: NodeAnswers, grant: AgreedGrant): number[] {
   return nodesIn(answers, "held").filter((node) => heldBy(answers, node)?.fence === grant.fence);
 }
 
 /**
- * The grant to agree on: the one that a majority has already, or else the highest. Any majority of holds includes a node that had confirmed
- * the fence before, so the highest is above that one. Concurrent calls about this claim that know the highest propose the same.
+ * The grant to agree upon: the one that a majority has agreed upon already, or else the highest. Any majority of holds
+ * includes a node that had confirmed the fence before it gave this claim its own, so the highest is above that one. And
+ * whoever else agrees about this claim at the same time, and hears of the highest, proposes the same.
  */
 export function grantOf(answers: NodeAnswers, majority: number): AgreedGrant {
   const held = answers.filter((answer): answer is HeldAnswer => answer?.state === "held");
@@ -32,18 +37,18 @@ export function grantOf(answers: NodeAnswers, majority: number): AgreedGrant {
   return { fence: highest.fence, acquiredAtMs: highest.acquiredAtMs };
 }
 
-/** The nth largest value, which n nodes promise at least; 0 if there are fewer. */
+/** The nth largest; 0 where there are fewer. What n nodes promise at least. */
 export function nthLargest(values: readonly number[], n: number): number {
   return [...values].sort((a, b) => b - a)[n - 1] ?? 0;
 }
 
-/** The nth smallest value, or the largest if there are fewer. */
+/** The nth smallest, or the largest where there are fewer. When n nodes have come round. */
 export function nthSmallest(values: readonly number[], n: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(n, sorted.length) - 1] ?? 0;
 }
 
-/** Whether the claim holds the first node that answered. Of several minority holders, that one goes on. */
+/** Whether the claim holds the first node that answered. Of those who hold a minority each, that one goes on. */
 export function leads(answers: NodeAnswers): boolean {
   return answers.find((answer) => answer !== undefined)?.state === "held";
 }
