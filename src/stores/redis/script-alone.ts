@@ -26,6 +26,20 @@ local function acquire_free(key, name, terms)
   return free_answer
 end
 
+local function try_held(text, name, terms)
+  local id, terms_text = match(text, '^([^\\n]*)\\n[^\\n]*\\n([^\\n]*)', 26)
+  if not id or sub(name, 1, #id + 1) == id .. '\\n' then return nil end
+  local holder, asking = terms_of(terms_text), terms_of(terms)
+  return holder[2] + asking[2] > math.min(holder[3], asking[3]) and '3\\n1' or nil
+end
+
+local function confirm_alone(key, text, name, terms)
+  local claim, terms_text = read_lone(text)
+  if not agree(claim, claim.token, terms) then return '0' end
+  texts[key] = 'h' .. pack('<ddd', claim.fence, claim.acquired, claim.expires) .. name .. terms_text .. '\\n' .. claim.agreed_by
+  return '1'
+end
+
 local width, expiry_and_name
 local function apply_alone(verb, key, name, terms)
   local text = texts[key]
@@ -40,11 +54,13 @@ local function apply_alone(verb, key, name, terms)
     end
     if expires <= now then texts[key], text = nil, nil end
   end
-  if not text then
-    if verb == 'acquire' or verb == 'try' then return acquire_free(key, name, terms) end
-    if verb ~= 'confirm' then return verb == 'release' and '0' or '4' end
+  if verb == 'acquire' or verb == 'try' then
+    if not text then return acquire_free(key, name, terms) end
+    return verb == 'try' and try_held(text, name, terms) or nil
   end
-  if held_name ~= name or (verb ~= 'renew' and verb ~= 'release') then return nil end
+  if not text and verb ~= 'confirm' then return verb == 'release' and '0' or '4' end
+  if held_name ~= name then return nil end
+  if verb == 'confirm' then return confirm_alone(key, text, name, terms) end
   if verb == 'release' then
     texts[key] = nil
     return '1'

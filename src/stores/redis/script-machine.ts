@@ -151,9 +151,6 @@ end
 function machine.apply(n, verb, key, name, terms)
   if verb == 'look' then return look(key, tonumber(terms)) end
   if not mark then error('not the mark of fences') end
-  local alone = texts[key] and is_lone(texts[key]) and lone_rules[verb]
-  local answer = alone and alone(texts[key], key, name, terms)
-  if answer then return answer end
   local id, token = match(name, '^([^\\n]*)\\n([^\\n]*)')
   local record = records[key] or read_record(key)
   if not records[key] then spread(record) end
@@ -161,7 +158,7 @@ function machine.apply(n, verb, key, name, terms)
   table.insert(record.answered, n)
   asked = token
   settle(record)
-  answer = rules[verb](record, id, token, terms, verb)
+  local answer = rules[verb](record, id, token, terms, verb)
   machine.wrote = true
   return answer
 end

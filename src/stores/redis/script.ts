@@ -1,5 +1,4 @@
 import { ALONE } from "./script-alone.ts";
-import { LONE } from "./script-lone.ts";
 import { MACHINE } from "./script-machine.ts";
 import { SPREAD } from "./script-spread.ts";
 import { SWEEP } from "./script-sweep.ts";
@@ -68,14 +67,51 @@ local function next_fence(last)
   return mark
 end
 
+local terms_by_text = {}
+local function terms_of(text)
+  local terms = terms_by_text[text]
+  if not terms then
+    terms = cjson.decode(text)
+    if terms[3] == 0 then terms[3] = UNLIMITED end
+    terms_by_text[text] = terms
+  end
+  return terms
+end
+
 local function is_lone(text)
   return #text > 33 and byte(text) == 104
 end
 
+local function read_lone(text)
+  local fence, acquired, expires = cut('<ddd', text, 2)
+  local id, token, terms_text, agreed_by = match(text, '^([^\\n]*)\\n([^\\n]*)\\n([^\\n]*)\\n?(.*)$', 26)
+  if not id then error('not the text of a lock') end
+  local terms = terms_of(terms_text)
+  local claim = { id = id, token = token, ttl = terms[1], weight = terms[2], limit = terms[3], priority = terms[4], owner = terms[5],
+    info = terms[6], application = terms[7], arrival = 0, fence = fence, acquired = acquired, expires = expires, promised = 0,
+    agreed_by = agreed_by ~= '' and agreed_by or nil }
+  return claim, terms_text
+end
+
+-- Replaces the fence of a grant by the one that several servers agree on. Refuses if another proposer may have handed out its fence.
+local function agree(claim, token, terms)
+  if not mark then error('not the mark of fences') end
+  local own, fence, acquired, by = unpack(cjson.decode(terms))
+  if mark < fence then mark, gave = fence, true end
+  if not claim or claim.token ~= token or claim.fence == 0 or claim.expires <= now then return false end
+  if claim.fence ~= own and claim.fence ~= fence then return false end
+  local agreed_by = '*'
+  if by ~= '' and (not claim.agreed_by or claim.agreed_by == by) then
+    agreed_by = by
+  elseif by ~= '' and claim.fence ~= fence then
+    return false
+  end
+  claim.fence, claim.acquired, claim.agreed_by = fence, acquired, agreed_by
+  return true
+end
 ${ALONE}
 local machine
 local function make_machine()
-  ${LONE}
   ${SPREAD}
   ${MACHINE}
 end
@@ -87,19 +123,28 @@ local function apply(i, verb, key, name, terms)
   return machine.apply(i, verb, key, name, terms)
 end
 
+-- The text of an error. Versions of Redis differ in its type and in what precedes it.
+local function text_of(raised)
+  local text = type(raised) == 'table' and raised.err or tostring(raised)
+  text = string.gsub(text, '^@?user_script: ?%d+: ', '')
+  text = string.gsub(text, '^%-', '')
+  return text
+end
+
+local function is_of_one_key(text)
+  local code = match(text, '^(%u%u+) ')
+  return not code or code == 'WRONGTYPE' or code == 'NOPERM' or code == 'ERR' or code == 'OOM'
+end
+
 local changes = false
 for i = 1, n do
   local verb, key, name, terms = verbs[i], keys[i], names[i], ARGV[places[i]]
   changes = changes or verb ~= 'look'
   local ok, answer = pcall(apply, i, verb, key, name, terms)
   if not ok then
-    -- Versions of Redis differ in the type of an error, and in what precedes its text.
-    local text = type(answer) == 'table' and answer.err or tostring(answer)
-    text = string.gsub(string.gsub(text, '^@?user_script: ?%d+: ', ''), '^%-', '')
-    local code = match(text, '^(%u%u+) ')
-    local is_of_one_key = not code or code == 'WRONGTYPE' or code == 'NOPERM' or code == 'ERR' or code == 'OOM'
+    local text = text_of(answer)
     -- A server that refuses writes does so at the first one. Then nothing is done, and the call fails.
-    if not is_of_one_key and not machine.wrote then return redis.error_reply(text) end
+    if not is_of_one_key(text) and not machine.wrote then return redis.error_reply(text) end
     answer = '-1\\n' .. string.gsub(text, '%c', ' ')
     if machine then for _, other in ipairs(machine.give_up(key)) do reply[other] = answer end end
   end
