@@ -4,6 +4,12 @@ import { dirname, join, posix } from "node:path";
 import { describe, expect, test } from "vitest";
 import { documents, filesBelow, read, root } from "./source-tree.ts";
 
+/** Files that may be longer than MAX_LINES, each with the length at which to think again. */
+const longFiles: Readonly<Record<string, number>> = {
+  // One function of Lua cannot be divided over files.
+  "src/stores/redis/script-rules.ts": 500,
+};
+
 const MAX_LINES = 400;
 
 /** A decision about a part that is being replaced. */
@@ -131,7 +137,7 @@ describe("files", () => {
   });
 
   test("sources are short enough to read at a sitting", () => {
-    const long = sources.filter((path) => read(path).split("\n").length > MAX_LINES + 1);
+    const long = sources.filter((path) => read(path).split("\n").length > (longFiles[path] ?? MAX_LINES) + 1);
     expect(long).toEqual([]);
   });
 

@@ -1,6 +1,6 @@
 /** What a client has gone through, by its events. One history for each client, however many stores there are over it. */
 import { subscribe } from "node:diagnostics_channel";
-import type { IoRedisClient, NodeRedisClient } from "./client.ts";
+import type { IoRedisClient, NodeRedisClient } from "./connection.ts";
 import { refusedAsCluster, replyCode } from "./errors.ts";
 
 /** Counts the connections that were lost. */

@@ -2,7 +2,7 @@
  * What a cluster client of ioredis hears, by channel. One listener of its serves all who listen, as a lock server has many: Node takes
  * more than ten for a leak and warns of them, and each message would go past all of them. It is gone with the last of them.
  */
-import type { IoRedisClient } from "./client.ts";
+import type { IoRedisClient } from "./connection.ts";
 
 type OnMessage = (message: string) => void;
 

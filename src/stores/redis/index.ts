@@ -4,8 +4,7 @@ export {
   type IoRedisClient,
   type NodeRedisClient,
   type RedisClient,
-} from "./client.ts";
+} from "./connection.ts";
 export { mapError as mapRedisError, replyCode } from "./errors.ts";
-export type { RedisStoreOptions } from "./options.ts";
-export { redisStore } from "./redis-store.ts";
-export { nextCall, replyTo } from "./script-call.ts";
+export { nextCall, replyTo } from "./numbered-call.ts";
+export { type RedisStoreOptions, redisStore } from "./redis-store.ts";

@@ -1,7 +1,6 @@
 /** The connections of a client, for the silence watch. What the types of a client do not show may be missing in another version of it. */
-
-import type { IoRedisClient, NodeRedisClient } from "./client.ts";
 import { historyOf, IoRedisHistory, NodeRedisHistory } from "./client-history.ts";
+import type { IoRedisClient, NodeRedisClient } from "./connection.ts";
 import type { Link, Links, SilenceWatch } from "./silence.ts";
 
 interface IoRedisNode extends IoRedisClient {

@@ -1,111 +1,109 @@
-/** The lines that the script replies. Each operation reads its own, in order. */
-import {
-  type AcquireAnswer,
-  type ClaimStatus,
-  type HeldAnswer,
-  type KeyStatus,
-  type RefusalReason,
-  type RenewAnswer,
-  UNLIMITED,
-  type WaitingAnswer,
-} from "../../store/index.ts";
+/** The lines that the script replies, from which each operation reads its own, in order. */
+import type { HeldAnswer, WaitingAnswer } from "../../store/index.ts";
+
+const MINUS = 45;
+const ZERO = 48;
+
+/** The state of an operation that came to what the first of the call did. */
+export const ALIKE = 7;
 
 export class Reply {
-  readonly #lines: readonly string[];
-  #at = 0;
-  /** The highest fence that was read. */
-  highestFence = 0n;
+  readonly #text: string;
+  #at: number;
+  #highestFence = 0;
+  #allAlike = false;
+  /** What was read of the last claim. */
+  #fence = 0n;
+  #acquiredAtMs = 0;
+  #expiresInMs = 0;
 
-  constructor(text: string) {
-    this.#lines = text.split("\n");
+  constructor(text: string, start: number) {
+    this.#text = text;
+    this.#at = start;
   }
 
   get ended(): boolean {
-    return this.#at >= this.#lines.length;
+    return this.#at >= this.#text.length;
   }
 
-  /** Whether the next operation failed alone. */
+  /** Whether what follows is negative, as only the failure of one operation alone is. */
   get fails(): boolean {
-    return this.#lines[this.#at] === "-1";
+    return this.#text.charCodeAt(this.#at) === MINUS;
+  }
+
+  /** The highest fence of the claims that were read. */
+  get highestFence(): number {
+    return this.#highestFence;
   }
 
   text(): string {
-    return this.#lines[this.#at++] ?? "";
+    const end = this.#text.indexOf("\n", this.#at);
+    const text = this.#text.slice(this.#at, end < 0 ? this.#text.length : end);
+    this.#at += text.length + 1;
+    return text;
   }
 
+  /** A whole number of 0 or more. Read digit by digit: to cut it out first would be most of the cost. */
   number(): number {
-    return Number(this.text());
+    const text = this.#text;
+    const start = this.#at;
+    let at = start;
+    let number = 0;
+    // Past the end there is no character, which is no digit either.
+    for (
+      let digit = text.charCodeAt(at) - ZERO;
+      digit >= 0 && digit <= 9;
+      digit = text.charCodeAt(at) - ZERO
+    ) {
+      number = number * 10 + digit;
+      at++;
+    }
+    this.#at = at + 1;
+    return at === start ? Number.NaN : number;
+  }
+
+  /** What an operation came to. Once it is told that all are like the first, the others have no line of their own. */
+  state(): number {
+    if (this.#allAlike) return ALIKE;
+    const state = this.number();
+    if (state === ALIKE) this.#allAlike = true;
+    return state;
+  }
+
+  held(): HeldAnswer {
+    this.#noteFence(this.number());
+    this.#acquiredAtMs = this.number();
+    this.#expiresInMs = this.number();
+    return this.#heldAnswer();
+  }
+
+  /** Like the claim that was read last. */
+  heldAgain(): HeldAnswer {
+    return this.#heldAnswer();
+  }
+
+  waiting(): WaitingAnswer {
+    const expiresInMs = this.number();
+    const retryInMs = this.number();
+    this.#noteFence(this.number());
+    return { state: "waiting", expiresInMs, retryInMs, fence: this.#fence };
   }
 
   fence(): bigint {
-    const fence = BigInt(this.text());
-    if (fence > this.highestFence) this.highestFence = fence;
-    return fence;
+    return BigInt(this.number());
   }
-}
 
-const refusals: readonly (RefusalReason | undefined)[] = [undefined, "contended", "queue-full", "id-reused"];
+  #heldAnswer(): HeldAnswer {
+    return {
+      state: "held",
+      fence: this.#fence,
+      acquiredAtMs: this.#acquiredAtMs,
+      expiresInMs: this.#expiresInMs,
+    };
+  }
 
-export function readAcquire(reply: Reply): AcquireAnswer {
-  const state = reply.text();
-  if (state === "1") return readHeld(reply);
-  if (state === "2") return readWaiting(reply);
-  return { state: "refused", reason: refusals[reply.number()] as RefusalReason };
-}
-
-export function readRenew(reply: Reply): RenewAnswer {
-  const state = reply.text();
-  if (state === "1") return readHeld(reply);
-  if (state === "2") return readWaiting(reply);
-  return state === "5" ? { state: "gone", takenOverBy: reply.text() } : { state: "gone" };
-}
-
-export function readYes(reply: Reply): boolean {
-  return reply.text() === "1";
-}
-
-export function readKeyStatus(key: string, reply: Reply): KeyStatus {
-  const fence = reply.fence();
-  const heldCount = reply.number();
-  const heldWeight = reply.number();
-  const waitingCount = reply.number();
-  const shown = { held: reply.number(), waiting: reply.number() };
-  const held = Array.from({ length: shown.held }, () => readClaim(reply));
-  const waiting = Array.from({ length: shown.waiting }, () => readClaim(reply));
-  return { key, fence, held, heldCount, heldWeight, waiting, waitingCount };
-}
-
-function readHeld(reply: Reply): HeldAnswer {
-  return {
-    state: "held",
-    fence: reply.fence(),
-    acquiredAtMs: reply.number(),
-    expiresInMs: reply.number(),
-  };
-}
-
-function readWaiting(reply: Reply): WaitingAnswer {
-  return {
-    state: "waiting",
-    expiresInMs: reply.number(),
-    retryInMs: reply.number(),
-    fence: reply.fence(),
-  };
-}
-
-function readClaim(reply: Reply): ClaimStatus {
-  const common = {
-    id: reply.text(),
-    weight: reply.number(),
-    limit: reply.number() || UNLIMITED,
-    priority: reply.number(),
-    ttlMs: reply.number(),
-    owner: reply.text(),
-    info: reply.text(),
-    application: reply.text(),
-    expiresInMs: reply.number(),
-  };
-  const fence = reply.fence();
-  const acquiredAtMs = reply.number();
-  return fence === 0n ? { ...common, state: "waiting" } : { ...common, state: "held", fence, acquiredAtMs };
+  #noteFence(fence: number): void {
+    this.#fence = BigInt(fence);
+    if (fence > this.#highestFence) this.#highestFence = fence;
+  }
 }

@@ -1,8 +1,8 @@
 /** What locks cost on the server: requests, connections and space. */
 import { createLocks } from "holdfast";
 import { postgresStore } from "holdfast/postgres";
-import { Client, Pool } from "pg";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { Pool } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { canRunPostgres, type PostgresServer, startPostgres } from "../../engines/postgres.ts";
 
 describe.skipIf(!canRunPostgres())("postgres: costs", () => {

@@ -6,7 +6,7 @@ import { Cluster as Cluster6 } from "ioredis6";
 import { createClient, createClientPool } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { checkVersion } from "../../../src/stores/redis/readiness.ts";
+import { checkVersion } from "../../../src/stores/redis/hello.ts";
 import { startProxy } from "../../engines/proxy.ts";
 import { canRunRedis, freePort, type RedisServer, startRedis, until } from "../../engines/redis.ts";
 import { claimRequest } from "../../record/claim-request.ts";

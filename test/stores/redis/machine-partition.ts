@@ -36,9 +36,9 @@ interface Call {
   readonly us: number;
   /** The highest fence that its client was answered. */
   readonly mark: bigint;
-  /** The keys that had a record before or during the batch. */
-  readonly known: Set<string>;
-  /** The fence that all first claims on free keys in the batch share. */
+  /** The keys that it was about so far. */
+  readonly touched: Set<string>;
+  /** What all get who acquire a key that had no record when the batch came to it first. */
   fence: bigint | undefined;
 }
 
@@ -68,16 +68,12 @@ export class MachinePartition {
 
   apply(operations: readonly KeyOperation[], us: number, client: number): BatchOutcome {
     const grants: Grant[] = [];
-    const call: Call = {
-      us,
-      mark: this.#marks.get(client) ?? 0n,
-      known: new Set(this.#records.keys()),
-      fence: undefined,
-    };
+    const call: Call = { us, mark: this.#marks.get(client) ?? 0n, touched: new Set(), fence: undefined };
     const answers = operations.map(({ key, operation }) => this.#answer(key, operation, call, grants));
-    for (const answer of answers) {
-      const { fence = 0n } = Object(answer) as { fence?: bigint };
-      if (fence > (this.#marks.get(client) ?? 0n)) this.#marks.set(client, fence);
+    for (const [index, { operation }] of operations.entries()) {
+      const { fence = 0n } = Object(answers[index]) as { fence?: bigint };
+      if (operation.does !== "describe" && fence > (this.#marks.get(client) ?? 0n))
+        this.#marks.set(client, fence);
     }
     return { answers, grants };
   }
@@ -85,6 +81,8 @@ export class MachinePartition {
   #answer(key: string, operation: Operation, call: Call, grants: Grant[]): unknown {
     const { us, mark } = call;
     const nowMs = Math.floor(us / 1_000);
+    const isNew = !this.#records.has(key) && !call.touched.has(key);
+    call.touched.add(key);
     if (operation.does === "describe") {
       return describe(this.#records.get(key) ?? emptyRecord(), key, nowMs, operation.maxClaims);
     }
@@ -93,10 +91,9 @@ export class MachinePartition {
     let high = this.#high;
     if (mark > high) high = mark;
     let stamp = BigInt(us) > high ? BigInt(us) : high + 1n;
-    if (!call.known.has(key) && operation.does === "acquire") {
+    if (isNew && operation.does === "acquire") {
       call.fence ??= stamp;
       stamp = call.fence;
-      call.known.add(key);
     }
     const granted: RecordClaim[] = [];
     const turn: Turn = { nowMs, expiredMs: nowMs, stamp, granted };

@@ -2,7 +2,7 @@
 import { redisStore } from "holdfast/redis";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import type { IoRedisClient } from "../../../src/stores/redis/client.ts";
+import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
 import { canRunRedis, type RedisServer, startRedis } from "../../engines/redis.ts";
 import { claimRequest } from "../../record/claim-request.ts";
 

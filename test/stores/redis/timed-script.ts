@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import type { Redis } from "ioredis";
-import type { IoRedisClient } from "../../../src/stores/redis/client.ts";
+import type { IoRedisClient } from "../../../src/stores/redis/connection.ts";
 import { SCRIPT } from "../../../src/stores/redis/script.ts";
 
 const TIME = /\b(?:redis\.)?call\('TIME'\)/g;
