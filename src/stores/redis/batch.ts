@@ -1,5 +1,6 @@
 /** Collects what is asked for in one turn of the event loop and sends it as one script call. */
 
+import type { StayAwake } from "../../platform/index.ts";
 import type { ClaimRef, GrantRef } from "../../store/index.ts";
 import type { Connection } from "./connection.ts";
 import { failedAlone, mapError, unsureOfRelease } from "./errors.ts";
@@ -69,6 +70,7 @@ const script = new Script(SCRIPT);
 
 export interface BatchOptions {
   readonly connection: Connection;
+  readonly awake: StayAwake;
   /** The beginning of the partition's keys, with its hash tag. */
   readonly partition: string;
   readonly channelPrefix: string;
@@ -137,6 +139,7 @@ export class Batch {
 
   #send(batch: readonly Operation[]): void {
     this.#flights++;
+    const wait = this.#options.awake.sent();
     const stamp = String(this.#mark).padStart(MARK_DIGITS, "0") + nextCall();
     const words = this.#words(batch, stamp);
     const { connection } = this.#options;
@@ -144,10 +147,10 @@ export class Batch {
     const releases = batch.some(({ verb }) => verb === RELEASE);
     script.run(connection, this.#locks, words, releases).then(
       (reply) => {
-        this.#land(() => this.#answer(batch, stamp, losses, reply));
+        this.#land(wait, () => this.#answer(batch, stamp, losses, reply));
       },
       (error: unknown) => {
-        this.#land(() => this.#fail(batch, error));
+        this.#land(wait, () => this.#fail(batch, error));
       },
     );
   }
@@ -157,8 +160,9 @@ export class Batch {
    * For Redis replies at once to all that it has read at once. Without this, two calls that once met there would stay together,
    * and neither side would ever work while the other does.
    */
-  #land(done: () => void): void {
+  #land(wait: number, done: () => void): void {
     this.#flights--;
+    this.#options.awake.answered(wait);
     if (this.#landed.push(done) === 1) this.#nextLanded();
   }
 

@@ -1,3 +1,4 @@
+import { StayAwake } from "../../platform/index.ts";
 import {
   type AcquireAnswer,
   type AgreedGrant,
@@ -95,10 +96,12 @@ class RedisStore implements QuorumMember {
     this.#wakeUps = new WakeUps(connection, channelPrefix);
     this.#hello = new Hello(connection, this.#keyPrefix, count);
     this.#partitions = Array.from({ length: count }, (_, tag) => `${this.#keyPrefix}:{${tag}}`);
+    const awake = new StayAwake();
     this.#batches = this.#partitions.map(
       (partition) =>
         new Batch({
           connection,
+          awake,
           partition,
           channelPrefix,
           maxWaiters,
