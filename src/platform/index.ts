@@ -5,6 +5,6 @@ export { type Deferred, deferred } from "./deferred.ts";
 export { joinSignals } from "./joined-signal.ts";
 export { makeFolder } from "./make-folder.ts";
 export { pause } from "./pause.ts";
-export { StayAwake } from "./stay-awake.ts";
 export { takeLock } from "./process-lock.ts";
+export { StayAwake } from "./stay-awake.ts";
 export { withTimeout } from "./with-timeout.ts";
