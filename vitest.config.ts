@@ -98,7 +98,7 @@ export default defineConfig({
     expect: { poll: { timeout: 10_000 } },
     // The tests of a contract suite sleep most of the time; five at a time would take twice as long.
     maxConcurrency: 12,
-    // Most files wait for servers and timers, so four at a time suit two cores.
-    maxWorkers: Math.max(4, availableParallelism() - 1),
+    // Most files wait for servers and timers, so three at a time suit two cores.
+    maxWorkers: Math.max(3, availableParallelism() - 1),
   },
 });

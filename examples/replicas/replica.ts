@@ -3,7 +3,6 @@
  *
  * This is what an application's own code looks like, with `ipcStore()` in the place of the store that it runs on.
  */
-import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createLocks, type Lease } from "holdfast";
 import { ipcStore } from "./ipc-store.ts";
@@ -31,11 +30,16 @@ async function runJob(lease: Lease): Promise<void> {
   tell({ type: "event", event: "finished", fence });
 }
 
-async function partsDone(): Promise<number> {
-  for (;;) {
-    const [message] = (await once(process, "message")) as [unknown];
-    if (isProgress(message)) return message.partsDone;
-  }
+/** Resolves with the first progress message. The listener stays between messages: several may arrive in one turn of the event loop. */
+function partsDone(): Promise<number> {
+  return new Promise((resolve) => {
+    const listen = (message: unknown) => {
+      if (!isProgress(message)) return;
+      process.off("message", listen);
+      resolve(message.partsDone);
+    };
+    process.on("message", listen);
+  });
 }
 
 function tell(event: ReplicaEvent): void {
