@@ -124,7 +124,7 @@ function claimText(claim: RecordClaim): string {
     text += grantText(claim.fence, claim.acquiredAtMs);
     if (agreedBy !== "") text += `,"agreedBy":${quoted(agreedBy)}`;
     if (claim.promisedUntilMs !== 0) {
-      // Times mean nothing to others where there is a etcdLease: only that there is such a caller does.
+      // With an etcd lease, other processes read only that the former caller exists, not its times.
       text += `,"promisedUntilMs":${etcdLease === "" ? claim.promisedUntilMs : 1}`;
     }
   }
@@ -167,7 +167,7 @@ function readClaim(item: Fields, arrival: number, key: string): RecordClaim {
     fence: 0n,
     agreedBy: "",
     acquiredAtMs: 0,
-    // Until somebody says when it ends, a claim with a etcdLease does not.
+    // A claim with an etcd lease has no end of its own until its owner sets one.
     expiresAtMs: etcdLease === "" ? readNumber(item, "expiresAtMs", key) : Number.MAX_SAFE_INTEGER,
     promisedUntilMs: 0,
     etcdLease,

@@ -106,7 +106,7 @@ export class ClaimLifetimes implements Lifetimes {
       if (claim.promisedUntilMs !== 0) claim.promisedUntilMs = own.promisedUntilMs;
       return own.endsAtMs;
     }
-    // It hangs on a etcd lease of this process, which does not know it: nothing is known of when it was last renewed.
+    // The claim names an etcd lease of this process that the process no longer knows, so its last renewal is unknown.
     const endsAtMs = nowMs + lifeMs;
     if (claim.promisedUntilMs !== 0) claim.promisedUntilMs = endsAtMs;
     this.#own.set(key, claim.id, { endsAtMs, promisedUntilMs: claim.promisedUntilMs });
@@ -193,7 +193,7 @@ export class LeaseChange implements ChangeLifetimes {
     return this.#isGuessing;
   }
 
-  /** Hangs the claim that an operation was about on a etcd lease of this process, and tells which, if it is still there. */
+  /** Binds the claim of an operation to an etcd lease of this process. Returns that lease if the claim still exists. */
   keep(asked: Asked, answer: Answer): string | undefined {
     if (asked.verb === "settle" || !isKept(answer)) return undefined;
     const { id } = asked.verb === "acquire" ? asked.request : asked.ref;
